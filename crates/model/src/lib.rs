@@ -1,0 +1,23 @@
+//! The nouns of Punctual and the seams between its parts.
+//!
+//! Everything here is plain data and plain rules: no files, no sockets, no threads, no async
+//! runtime. The crates above agree on these types and on nothing else.
+
+pub mod limits;
+pub mod time;
+pub mod clock;
+pub mod levels;
+pub mod topic;
+pub mod message;
+pub mod id;
+pub mod lifecycle;
+pub mod partitioner;
+pub mod ports;
+
+pub use clock::{Clock, Reading, SystemClock};
+pub use id::{IdError, MessageId};
+pub use levels::DelayLevels;
+pub use lifecycle::{Event, State};
+pub use message::{Basis, Entry, Header, Key, Message, Sequence};
+pub use time::{Span, Timestamp};
+pub use topic::{Partition, TopicId, TopicName, TopicSettings};

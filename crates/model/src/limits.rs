@@ -1,0 +1,49 @@
+//! Every limit of the product, in one place.
+//!
+//! A value that a configuration may change is a default here and names its hard bound beside it.
+//! Nothing elsewhere hides a number that bounds what a caller may ask for.
+
+use crate::time::Span;
+
+/// Largest message body accepted, in bytes, unless configured otherwise.
+pub const BODY_BYTES_MAX: usize = 4 << 20;
+/// Largest body limit a configuration may ask for.
+pub const BODY_BYTES_CEILING: usize = 16 << 20;
+/// Largest sum of header names and values of one message, in bytes.
+pub const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Largest number of headers of one message.
+pub const HEADERS_MAX: usize = 256;
+/// Largest message key, in bytes.
+pub const KEY_BYTES_MAX: usize = 32 << 10;
+/// Largest number of messages in one batch.
+pub const BATCH_MESSAGES_MAX: usize = 10_000;
+/// Largest batch, in bytes of keys, headers and bodies.
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+/// Longest topic or group name.
+pub const NAME_CHARS_MAX: usize = 249;
+/// Most partitions of one topic.
+pub const PARTITIONS_MAX: u16 = 1024;
+/// Partitions of a topic that says nothing about them.
+pub const PARTITIONS_DEFAULT: u16 = 4;
+/// Most topics of one broker; ids have room for sixteen million.
+pub const TOPICS_MAX: usize = 100_000;
+/// Longest delay accepted unless configured otherwise.
+pub const DELAY_MAX: Span = Span::from_days(40);
+/// Longest delay a configuration may ask for.
+pub const DELAY_CEILING: Span = Span::from_days(3653);
+/// Most messages of one page of a listing.
+pub const PAGE_MESSAGES_MAX: usize = 1000;
+/// Messages of one page when the caller names no number.
+pub const PAGE_MESSAGES_DEFAULT: usize = 100;
+/// Deepest nesting of arrays and objects in a JSON request.
+pub const JSON_DEPTH_MAX: usize = 64;
+
+const _: () = assert!(
+    BODY_BYTES_MAX + HEADER_BYTES_MAX + KEY_BYTES_MAX <= BATCH_BYTES_MAX,
+    "the largest single message must fit a batch"
+);
+const _: () = assert!(
+    BODY_BYTES_CEILING + HEADER_BYTES_MAX + KEY_BYTES_MAX <= BATCH_BYTES_MAX,
+    "the largest configurable message must fit a batch"
+);
+const _: () = assert!(DELAY_MAX.as_millis() <= DELAY_CEILING.as_millis(), "a default is within its bound");

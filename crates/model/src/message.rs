@@ -1,0 +1,94 @@
+//! A message, and the entry that holds it while it waits.
+
+use bytes::Bytes;
+
+use crate::time::Timestamp;
+use crate::topic::{Partition, TopicId};
+
+/// What a producer sent: kept byte for byte.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// Messages with the same key go to the same partition.
+    pub key: Option<Bytes>,
+    /// In the order given; a name may repeat.
+    pub headers: Vec<Header>,
+    /// The content. Empty is a body too.
+    pub body: Bytes,
+}
+
+impl Message {
+    /// Bytes of key, header names and values, and body.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.key.as_ref().map_or(0, Bytes::len) + self.header_bytes() + self.body.len()
+    }
+
+    /// Bytes of header names and values.
+    #[must_use]
+    pub fn header_bytes(&self) -> usize {
+        self.headers.iter().map(|header| header.name.len() + header.value.len()).sum()
+    }
+}
+
+/// A name and a value that travel with a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// UTF-8 text.
+    pub name: String,
+    /// Any bytes.
+    pub value: Bytes,
+}
+
+/// The place of a message in the order of acceptance; unique in one store, and growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Sequence(u64);
+
+impl Sequence {
+    /// The largest sequence: 56 bits.
+    pub const MAX: Self = Self((1 << 56) - 1);
+
+    /// The sequence with this number, or `None` above 56 bits.
+    #[must_use]
+    pub const fn new(number: u64) -> Option<Self> {
+        if number <= Self::MAX.0 { Some(Self(number)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// Where an entry stands on the timeline: by due time, then in the order of acceptance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Key {
+    /// When it is due.
+    pub due: Timestamp,
+    /// Where it came in the order of acceptance.
+    pub sequence: Sequence,
+}
+
+/// Which clock a due time was measured with; they differ after a backward step of the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// A delay, counted on the broker clock, which never runs backwards.
+    Delay,
+    /// A date, reached when the wall clock shows it.
+    Date,
+}
+
+/// A message with all that was decided when it was accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The topic it goes to.
+    pub topic: TopicId,
+    /// The partition it goes to.
+    pub partition: Partition,
+    /// When it is due.
+    pub due: Timestamp,
+    /// Which clock must show the due time.
+    pub basis: Basis,
+    /// What to deliver.
+    pub message: Message,
+}

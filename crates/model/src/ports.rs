@@ -1,0 +1,336 @@
+//! The seams between the parts: what a durable store, an outlet, the topic logs and a coordinator
+//! have to promise.
+//!
+//! The doc comments are the contract; `testkit::conformance` is the contract again, executable.
+//! `Timeline` and `Outlet` may be remote, so they answer with futures; `Topics` is always local and
+//! may block on the disk, so it is called from threads that may block.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::id::MessageId;
+use crate::lifecycle::State;
+use crate::message::{Basis, Entry, Key, Message};
+use crate::time::Timestamp;
+use crate::topic::{Partition, TopicId, TopicName, TopicSettings};
+
+/// Everything that is still to come, durable.
+///
+/// **Handing out.** Each pending entry is handed to the caller of [`arm`](Self::arm) exactly once
+/// per process, whether it was stored long ago or accepted a moment ago with a due time that the
+/// caller has already read past. After a restart everything not settled is handed out again.
+pub trait Timeline: Send + Sync + 'static {
+    /// Stores the whole batch or none of it, and returns the ids in order. `Ok` means it survives
+    /// a crash. A dropped future changes nothing about the outcome.
+    fn schedule(
+        &self,
+        batch: Vec<Entry>,
+    ) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
+
+    /// Withdraws each message that has not fired. `Ok` means the outcomes survive a crash: of a
+    /// successful cancel and a delivery exactly one happens.
+    fn cancel(
+        &self,
+        ids: Vec<MessageId>,
+    ) -> impl Future<Output = Result<Vec<CancelOutcome>, StoreError>> + Send;
+
+    /// What is known about each message, in order. Reading changes nothing.
+    fn find(
+        &self,
+        ids: Vec<MessageId>,
+    ) -> impl Future<Output = Result<Vec<Option<Found>>, StoreError>> + Send;
+
+    /// Pending entries of one topic in key order, from `query.after` on.
+    fn pending(
+        &self,
+        query: PendingQuery,
+    ) -> impl Future<Output = Result<PendingPage, StoreError>> + Send;
+
+    /// The next entries due before `until`, in key order as far as they are not late arrivals, at
+    /// most `limit.entries` and about `limit.bytes`. Empty means there is nothing more before
+    /// `until` for now.
+    fn arm(
+        &self,
+        until: Timestamp,
+        limit: ArmLimit,
+    ) -> impl Future<Output = Result<Vec<Armed>, StoreError>> + Send;
+
+    /// Takes out of `batch` what was cancelled. What is left will be delivered: from here on a
+    /// cancel of it answers `AlreadyDelivered`.
+    fn claim(&self, batch: &mut Vec<Armed>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The outlet has taken everything that was claimed last.
+    fn settle(&self, batch: &[Armed]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// `listener` is called, from any thread, whenever an entry is accepted that is due before the
+    /// `until` of the last [`arm`](Self::arm).
+    fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>);
+
+    /// The number of pending entries of each topic that has any.
+    fn counts(&self) -> Vec<(TopicId, u64)>;
+}
+
+/// Where due messages go.
+pub trait Outlet: Send + Sync + 'static {
+    /// Takes the whole batch, in order within each partition, at the time `now`. After an error the
+    /// caller may offer the same batch again; an outlet that had taken part of it leaves that out.
+    fn deliver(
+        &self,
+        batch: &[Armed],
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// The local topic logs and the catalogue of topics. Calls may block on the disk.
+pub trait Topics: Send + Sync + 'static {
+    /// Makes the topic, or changes the settings of an existing one. `Ok` means it survives a crash.
+    ///
+    /// # Errors
+    /// [`TopicError::CannotShrink`] when it has more partitions already.
+    fn put(&self, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>, TopicError>;
+
+    /// Removes the topic, its log and what is pending for it. False when there was none.
+    ///
+    /// # Errors
+    /// [`TopicError::Store`] when the store is out of order.
+    fn delete(&self, name: &TopicName) -> Result<bool, TopicError>;
+
+    /// The topic of that name.
+    fn by_name(&self, name: &TopicName) -> Option<Arc<Topic>>;
+
+    /// The topic of that number.
+    fn by_id(&self, id: TopicId) -> Option<Arc<Topic>>;
+
+    /// All topics, by name.
+    fn list(&self) -> Vec<Arc<Topic>>;
+
+    /// Delivered messages from `from.offset` on, at most `limit`. Empty at the end of the log; an
+    /// offset below the start of the log reads from the start.
+    ///
+    /// # Errors
+    /// [`TopicError::NotFound`] without such a partition; [`TopicError::Store`] for a damaged log.
+    fn read(&self, from: LogPosition, limit: usize) -> Result<Vec<Delivered>, TopicError>;
+
+    /// The offsets at which the log of a partition starts and ends.
+    ///
+    /// # Errors
+    /// [`TopicError::NotFound`] without such a partition.
+    fn bounds(&self, topic: TopicId, partition: Partition) -> Result<LogBounds, TopicError>;
+
+    /// The delivered message of that id, while the log still holds it.
+    ///
+    /// # Errors
+    /// [`TopicError::Store`] for a damaged log.
+    fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError>;
+}
+
+/// Which slots this node may fire. One machine alone holds them all, for ever.
+pub trait Coordinator: Send + Sync + 'static {
+    /// What this node holds now. Terms only grow.
+    fn holding(&self) -> Holding;
+}
+
+/// An answer of a [`Coordinator`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The slots held.
+    pub slots: Vec<u32>,
+    /// The fencing number of this holding.
+    pub term: u64,
+}
+
+/// The coordinator of one machine alone: one slot, held from the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Solo;
+
+impl Coordinator for Solo {
+    fn holding(&self) -> Holding {
+        Holding { slots: vec![0], term: 1 }
+    }
+}
+
+/// An entry on its way to its due moment.
+#[derive(Clone, Debug)]
+pub struct Armed {
+    /// Due time and sequence.
+    pub key: Key,
+    /// Where it goes.
+    pub topic: TopicId,
+    /// Where in the topic it goes.
+    pub partition: Partition,
+    /// Which clock must show the due time.
+    pub basis: Basis,
+    /// What to deliver.
+    pub message: Message,
+    /// The store's own note of where it came from; handed back as it is.
+    pub origin: Origin,
+}
+
+impl Armed {
+    /// The id of the message.
+    #[must_use]
+    pub const fn id(&self) -> MessageId {
+        MessageId { key: self.key, topic: self.topic, partition: self.partition }
+    }
+}
+
+/// A store's own note on an armed entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(pub u64);
+
+/// How much one call of [`Timeline::arm`] may hand out.
+#[derive(Clone, Copy, Debug)]
+pub struct ArmLimit {
+    /// Number of entries.
+    pub entries: usize,
+    /// Bytes of messages; the last one may pass it.
+    pub bytes: usize,
+}
+
+/// The definite outcome of a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelOutcome {
+    /// It was pending and will never be delivered.
+    Cancelled,
+    /// It had fired.
+    AlreadyDelivered,
+    /// It had been cancelled before.
+    AlreadyCancelled,
+    /// No such message is known.
+    NotFound,
+}
+
+/// What a [`Timeline`] knows of a message.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Where it is in its life.
+    pub state: State,
+    /// The message, while it is pending.
+    pub entry: Option<PendingEntry>,
+}
+
+/// A pending message as it is shown to people.
+#[derive(Clone, Debug)]
+pub struct PendingEntry {
+    /// Its id; the due time is in it.
+    pub id: MessageId,
+    /// What will be delivered.
+    pub message: Message,
+}
+
+/// Which pending messages to list.
+#[derive(Clone, Debug)]
+pub struct PendingQuery {
+    /// Of this topic.
+    pub topic: TopicId,
+    /// Due at this time or later.
+    pub from: Timestamp,
+    /// Due before this time.
+    pub to: Timestamp,
+    /// Only past this key: where the page before ended.
+    pub after: Option<Key>,
+    /// Only with this key.
+    pub key: Option<bytes::Bytes>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// One page of pending messages.
+#[derive(Clone, Debug, Default)]
+pub struct PendingPage {
+    /// Soonest first. May be fewer than asked for although more follow.
+    pub entries: Vec<PendingEntry>,
+    /// Where the next page starts; `None` when nothing follows.
+    pub next: Option<Key>,
+}
+
+/// A topic as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topic {
+    /// Its number.
+    pub id: TopicId,
+    /// Its name.
+    pub name: TopicName,
+    /// Its settings.
+    pub settings: TopicSettings,
+}
+
+/// A place in the log of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPosition {
+    /// The topic.
+    pub topic: TopicId,
+    /// The partition.
+    pub partition: Partition,
+    /// The offset.
+    pub offset: u64,
+}
+
+/// The offsets a partition's log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogBounds {
+    /// Offset of the oldest message still there.
+    pub start: u64,
+    /// Offset the next message will get.
+    pub end: u64,
+}
+
+/// A delivered message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Its id.
+    pub id: MessageId,
+    /// Its place in the partition's log.
+    pub offset: u64,
+    /// When it was appended.
+    pub delivered_at: Timestamp,
+    /// What was delivered.
+    pub message: Message,
+}
+
+/// How a store refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// A write or a flush failed earlier: nothing is acknowledged any more until a restart.
+    #[error("the store stopped after a failed write: {0}")]
+    Poisoned(Arc<str>),
+    /// The disk is full; what was accepted goes on, new messages wait.
+    #[error("the disk is full")]
+    Full,
+    /// More work is queued than the store lets in.
+    #[error("the store is busy")]
+    Busy,
+    /// Stored bytes did not pass their checksum, or could not be read.
+    #[error("damaged data: {0}")]
+    Damaged(Arc<str>),
+    /// The store is shutting down.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// Damage described by `what`.
+    #[must_use]
+    pub fn damaged(what: impl fmt::Display) -> Self {
+        Self::Damaged(what.to_string().into())
+    }
+}
+
+/// How a topic call refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopicError {
+    /// No such topic or partition.
+    #[error("no such topic or partition")]
+    NotFound,
+    /// A topic may gain partitions, never lose them.
+    #[error("the topic has {0} partitions and a topic cannot lose any")]
+    CannotShrink(u16),
+    /// There are as many topics as the broker takes.
+    #[error("there are too many topics")]
+    TooMany,
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+

@@ -1,0 +1,113 @@
+//! Topics: their names, numbers and settings.
+//!
+//! A name is what people use, a [`TopicId`] what is stored: it is never used again after the topic
+//! is deleted, so an old message can not wake up in a new topic of the same name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::limits::{NAME_CHARS_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX};
+use crate::time::Span;
+
+/// A legal topic name: `[A-Za-z0-9._-]{1,249}`, not `.` or `..`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicName(Arc<str>);
+
+/// Why a text is not a topic name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a name has 1 to 249 characters of A-Z a-z 0-9 . _ - and is not . or ..")]
+pub struct NameError;
+
+impl TopicName {
+    /// The name `text`, if it is a legal one.
+    ///
+    /// # Errors
+    /// [`NameError`] for anything that is not a legal name.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let long_enough = (1..=NAME_CHARS_MAX).contains(&text.len());
+        if long_enough && text.bytes().all(legal) && text != "." && text != ".." {
+            Ok(Self(text.into()))
+        } else {
+            Err(NameError)
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for TopicName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+/// The number of a topic: 24 bits, given once and never again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicId(u32);
+
+impl TopicId {
+    /// The largest number.
+    pub const MAX: Self = Self((1 << 24) - 1);
+
+    /// The topic with this number, or `None` above 24 bits.
+    #[must_use]
+    pub const fn new(number: u32) -> Option<Self> {
+        if number <= Self::MAX.0 { Some(Self(number)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// The number of a partition within its topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Partition(u16);
+
+impl Partition {
+    /// The partition with this number, or `None` where no topic has that many.
+    #[must_use]
+    pub const fn new(number: u16) -> Option<Self> {
+        if number < PARTITIONS_MAX { Some(Self(number)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+/// What can be set for a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// Number of partitions, from 1 to `PARTITIONS_MAX`; it may grow, never shrink.
+    pub partitions: u16,
+    /// How long delivered messages stay in the log; `None` keeps them.
+    pub retention: Option<Span>,
+    /// How many bytes of delivered messages each partition keeps; `None` keeps all.
+    pub retention_bytes: Option<u64>,
+}
+
+impl Default for TopicSettings {
+    fn default() -> Self {
+        Self {
+            partitions: PARTITIONS_DEFAULT,
+            retention: Some(Span::from_days(7)),
+            retention_bytes: None,
+        }
+    }
+}
