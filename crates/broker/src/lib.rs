@@ -1,1 +1,3 @@
 //! Crate.
+
+pub mod wheel;

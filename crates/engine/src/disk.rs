@@ -77,6 +77,7 @@ pub enum Open {
     Create,
 }
 
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 /// One open file. All access is by position, so no two users disturb each other.
 pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.

@@ -1,5 +1,25 @@
 //! The embedded store: one writer, one place of fsync, sequential I/O, bounded memory.
+//!
+//! [`store::Store`] is the store as plain calls; [`Engine`] puts threads around it and implements
+//! the seams of `punctual_model::ports`. Read in the order of the modules: the disk at the bottom,
+//! the journal, what is pending, what was delivered, and how all of it comes back after a crash.
 
 #![deny(clippy::indexing_slicing)]
 
 pub mod disk;
+pub mod options;
+mod codec;
+mod record;
+pub mod journal;
+pub mod timeline;
+pub mod log;
+mod checkpoint;
+mod catalogue;
+mod reserve;
+mod trust;
+pub mod store;
+mod engine;
+
+pub use engine::{Engine, SYNC_BOUNDS_MICROS, Syncs};
+pub use options::{Durability, Options};
+pub use store::OpenError;

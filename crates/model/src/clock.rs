@@ -26,7 +26,7 @@ impl Reading {
 }
 
 /// Where time comes from. `testkit::conformance::clock` holds every clock to this text.
-pub trait Clock: Send + Sync + 'static {
+pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Both clocks, read together. The monotonic part never decreases between two calls.
     fn read(&self) -> Reading;
 }

@@ -151,7 +151,12 @@ mod tests {
     use super::*;
 
     fn any_id() -> impl Strategy<Value = MessageId> {
-        (0..=Timestamp::MAX.as_millis(), 0..=Sequence::MAX.get(), 0..=TopicId::MAX.get(), 0..1024u16)
+        (
+            0..=Timestamp::MAX.as_millis(),
+            0..=Sequence::MAX.get(),
+            0..=TopicId::MAX.get(),
+            0..1024u16,
+        )
             .prop_map(|(due, sequence, topic, partition)| MessageId {
                 key: Key {
                     due: Timestamp::from_millis(due).unwrap(),

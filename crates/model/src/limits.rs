@@ -46,4 +46,5 @@ const _: () = assert!(
     BODY_BYTES_CEILING + HEADER_BYTES_MAX + KEY_BYTES_MAX <= BATCH_BYTES_MAX,
     "the largest configurable message must fit a batch"
 );
-const _: () = assert!(DELAY_MAX.as_millis() <= DELAY_CEILING.as_millis(), "a default is within its bound");
+const _: () =
+    assert!(DELAY_MAX.as_millis() <= DELAY_CEILING.as_millis(), "a default is within its bound");

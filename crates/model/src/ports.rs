@@ -333,4 +333,3 @@ pub enum TopicError {
     #[error(transparent)]
     Store(#[from] StoreError),
 }
-

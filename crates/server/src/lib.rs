@@ -1,1 +1,10 @@
-//! Crate.
+//! Configuration, listeners and the wiring of the parts into one server.
+//!
+//! `app.rs` is the only place where parts are put together; the listeners see a broker handle and
+//! nothing behind it.
+
+pub mod config;
+pub mod tasks;
+pub mod app;
+mod broker;
+mod http;

@@ -1,1 +1,12 @@
-//! Crate.
+//! What the tests of every crate share: a clock moved by hand, a disk that forgets, the seams in
+//! their simplest form, and the contracts of the seams as code.
+//!
+//! Only tests depend on this crate; nothing in it reaches a released binary.
+
+pub mod clock;
+pub mod forgetful;
+pub mod conformance;
+pub mod reference;
+
+pub use clock::ManualClock;
+pub use reference::Reference;

@@ -1,0 +1,109 @@
+//! The stable error codes.
+//!
+//! A code is never renamed and never changes its HTTP status; callers branch on it. Titles are for
+//! people and may change.
+
+macro_rules! codes {
+    ($($name:ident, $text:literal, $status:literal, $title:literal;)*) => {
+        /// Why a request was refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $title] $name,)*
+        }
+
+        impl Code {
+            /// Every code there is.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The code as callers see it.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// The HTTP status that always goes with it.
+            #[must_use]
+            pub const fn status(self) -> u16 {
+                match self { $(Self::$name => $status,)* }
+            }
+
+            /// The same for every occurrence, in words.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    InvalidJson, "invalid_json", 400, "The request is not JSON";
+    InvalidRequest, "invalid_request", 400, "The request does not have the expected form";
+    UnknownField, "unknown_field", 400, "There is no such field";
+    DuplicateField, "duplicate_field", 400, "A field occurs twice";
+    ConflictingFields, "conflicting_fields", 400, "Fields exclude each other";
+    NotSupported, "not_supported", 400, "This field is not supported yet";
+    MissingBody, "missing_body", 400, "A message needs a body";
+    InvalidField, "invalid_field", 400, "A field has a value of the wrong kind";
+    InvalidBase64, "invalid_base64", 400, "A field is not base 64";
+    InvalidDelay, "invalid_delay", 400, "The delay is not a duration";
+    InvalidTime, "invalid_time", 400, "The time is not a time";
+    DelayTooLong, "delay_too_long", 400, "The delay is longer than allowed";
+    DueOutOfRange, "due_out_of_range", 400, "The due time is outside the supported range";
+    UnknownLevel, "unknown_level", 400, "There is no such delay level";
+    NoSuchPartition, "no_such_partition", 400, "The topic has no such partition";
+    TooManyHeaders, "too_many_headers", 400, "The message has too many headers";
+    HeadersTooLarge, "headers_too_large", 400, "The headers are too large";
+    KeyTooLarge, "key_too_large", 400, "The key is too large";
+    EmptyBatch, "empty_batch", 400, "The batch holds no message";
+    InvalidTopicName, "invalid_topic_name", 400, "This is not a topic name";
+    InvalidParameter, "invalid_parameter", 400, "A query parameter has an illegal value";
+    InvalidCursor, "invalid_cursor", 400, "This is not a cursor";
+    CrossOrigin, "cross_origin", 403, "A page of another origin may not ask this";
+    Forbidden, "forbidden", 403, "The caller may not do this";
+    NotFound, "not_found", 404, "There is no such message";
+    TopicNotFound, "topic_not_found", 404, "There is no such topic";
+    RouteNotFound, "route_not_found", 404, "There is nothing at this address";
+    MethodNotAllowed, "method_not_allowed", 405, "This address does not take that method";
+    RequestTimeout, "request_timeout", 408, "The request took too long to arrive";
+    AlreadyDelivered, "already_delivered", 409, "The message was delivered";
+    AlreadyCancelled, "already_cancelled", 409, "The message was cancelled";
+    PartitionsCannotShrink, "partitions_cannot_shrink", 409, "A topic cannot lose partitions";
+    TooManyTopics, "too_many_topics", 409, "There are as many topics as the broker takes";
+    BodyTooLarge, "body_too_large", 413, "The body is too large";
+    BatchTooLarge, "batch_too_large", 413, "The batch is too large";
+    RequestTooLarge, "request_too_large", 413, "The request is too large";
+    UnsupportedMediaType, "unsupported_media_type", 415, "The request must be JSON";
+    HostNotAllowed, "host_not_allowed", 421, "This server does not answer to that name";
+    TooBusy, "too_busy", 429, "The broker is busy; try again";
+    DamagedData, "damaged_data", 500, "Stored data is damaged";
+    Internal, "internal", 500, "The broker failed";
+    Unavailable, "unavailable", 503, "The broker does not take requests now";
+    StorageFull, "storage_full", 507, "The disk is full; try again later";
+}
+
+impl Code {
+    /// Whether the same request may succeed later, unchanged.
+    #[must_use]
+    pub const fn is_retriable(self) -> bool {
+        matches!(self, Self::TooBusy | Self::StorageFull | Self::Unavailable | Self::RequestTimeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_code_is_given_twice() {
+        let texts: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(texts.len(), Code::ALL.len());
+    }
+
+    #[test]
+    fn every_status_is_an_error() {
+        assert!(Code::ALL.iter().all(|code| (400..600).contains(&code.status())));
+    }
+}

@@ -1,0 +1,74 @@
+//! Writes topic logs into a directory: something for Kafka's own tools to read.
+//!
+//! `write_log DIRECTORY [MESSAGES]` appends to four partitions of topic 1, with small segments so
+//! that there are several, and prints how long the appending took.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+use punctual_engine::disk::RealDisk;
+use punctual_engine::log::{LogOptions, Logs};
+use punctual_model::ports::{Armed, Origin, Topic};
+use punctual_model::{
+    Basis, Clock, Header, Key, Message, Partition, Sequence, SystemClock, Timestamp, TopicId,
+    TopicName, TopicSettings,
+};
+
+const PARTITIONS: u16 = 4;
+
+#[expect(clippy::print_stdout, reason = "a program for people")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let root = arguments.next().ok_or("usage: write_log DIRECTORY [MESSAGES]")?;
+    let count: u64 = arguments.next().map_or(Ok(20_000), |text| text.parse())?;
+    let disk = Arc::new(RealDisk::new(Path::new(&root))?);
+    let segment_bytes = if count > 100_000 { 64 << 20 } else { 256 << 10 };
+    let logs = Logs::new(disk, LogOptions { segment_bytes, ..LogOptions::default() });
+    let topic = TopicId::new(1).ok_or("a topic number")?;
+    logs.open(topic, PARTITIONS, &[], &mut Vec::new())?;
+    let start = 1_700_000_000_000;
+    let messages: Vec<Armed> = (0..count).filter_map(|n| message(topic, start, n)).collect();
+    let clock = SystemClock::new();
+    let began = clock.read().monotonic;
+    // Sizes differ, so that index entries fall on all kinds of places.
+    let mut rest = messages.as_slice();
+    let mut round: u64 = 0;
+    while !rest.is_empty() {
+        let size = if count > 100_000 { 10_000 } else { 1 + usize::try_from(round * 37 % 400)? };
+        let (now, later) = rest.split_at(size.min(rest.len()));
+        let time = now.last().map_or(Timestamp::MIN, |last| last.key.due);
+        logs.deliver(now, time)?;
+        rest = later;
+        round += 1;
+    }
+    let took = clock.read().monotonic - began;
+    println!("{count} messages appended in {took:?}, {:?}", logs.stats());
+    let settings = TopicSettings { partitions: PARTITIONS, retention: None, retention_bytes: None };
+    let name = TopicName::new("example")?;
+    logs.maintain(&[Arc::new(Topic { id: topic, name, settings })], Timestamp::MAX)?;
+    let (ends, unsynced) = logs.prepare_checkpoint();
+    unsynced.iter().try_for_each(|one| one.sync())?;
+    println!("{} partitions, {} files synced", ends.len(), unsynced.len());
+    Ok(())
+}
+
+fn message(topic: TopicId, start: u64, number: u64) -> Option<Armed> {
+    let mut headers = Vec::new();
+    if number % 5 == 0 {
+        headers.push(Header { name: "kind".to_owned(), value: "example".into() });
+    }
+    let key = (number % 3 > 0).then(|| format!("key-{}", number % 100).into());
+    let key_of = Key {
+        due: Timestamp::from_millis(start + number / 7)?,
+        sequence: Sequence::new(number + 1)?,
+    };
+    Some(Armed {
+        key: key_of,
+        topic,
+        partition: Partition::new(u16::try_from(number % u64::from(PARTITIONS)).ok()?)?,
+        basis: Basis::Delay,
+        message: Message { key, headers, body: format!("{number:0100}").into() },
+        origin: Origin(0),
+    })
+}

@@ -1,0 +1,87 @@
+//! The topics by name and number. Changes are journaled by the store before they are applied here.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use punctual_model::limits::TOPICS_MAX;
+use punctual_model::ports::{Topic, TopicError};
+use punctual_model::{TopicId, TopicName, TopicSettings};
+
+/// The topics there are.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    by_name: BTreeMap<TopicName, Arc<Topic>>,
+    by_id: HashMap<TopicId, Arc<Topic>>,
+    next: u32,
+}
+
+impl Catalogue {
+    /// The topics of a checkpoint; new ones get numbers from `next` on.
+    #[must_use]
+    pub fn new(topics: Vec<Topic>, next: u32) -> Self {
+        let mut catalogue = Self { next, ..Self::default() };
+        for topic in topics {
+            catalogue.put(topic);
+        }
+        catalogue
+    }
+
+    /// What putting this topic would make it.
+    ///
+    /// # Errors
+    /// [`TopicError::CannotShrink`] and [`TopicError::TooMany`].
+    pub fn plan(&self, name: &TopicName, settings: TopicSettings) -> Result<Topic, TopicError> {
+        let name = name.clone();
+        if let Some(known) = self.by_name.get(&name) {
+            if settings.partitions < known.settings.partitions {
+                return Err(TopicError::CannotShrink(known.settings.partitions));
+            }
+            return Ok(Topic { id: known.id, name, settings });
+        }
+        if self.by_id.len() >= TOPICS_MAX {
+            return Err(TopicError::TooMany);
+        }
+        let id = TopicId::new(self.next).ok_or(TopicError::TooMany)?;
+        Ok(Topic { id, name, settings })
+    }
+
+    /// Adds or replaces a topic.
+    pub fn put(&mut self, topic: Topic) -> Arc<Topic> {
+        self.next = self.next.max(topic.id.get() + 1);
+        let topic = Arc::new(topic);
+        self.by_name.insert(topic.name.clone(), Arc::clone(&topic));
+        self.by_id.insert(topic.id, Arc::clone(&topic));
+        topic
+    }
+
+    /// Removes a topic; its number is not given again.
+    pub fn delete(&mut self, id: TopicId) {
+        if let Some(topic) = self.by_id.remove(&id) {
+            self.by_name.remove(&topic.name);
+        }
+    }
+
+    /// The topic of that name.
+    #[must_use]
+    pub fn by_name(&self, name: &TopicName) -> Option<Arc<Topic>> {
+        self.by_name.get(name).cloned()
+    }
+
+    /// The topic of that number.
+    #[must_use]
+    pub fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.by_id.get(&id).cloned()
+    }
+
+    /// All topics, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Topic>> {
+        self.by_name.values().cloned().collect()
+    }
+
+    /// The number the next new topic gets.
+    #[must_use]
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+}

@@ -1,0 +1,499 @@
+//! The store with its threads, behind the seams.
+//!
+//! Three threads: one commits, so that requests which arrive while a sync runs share the next; one
+//! keeps up (tables to runs, checkpoints, retention); one answers questions that need the disk.
+//! Whoever fires brings a thread of their own.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use parking_lot::{Condvar, Mutex};
+use punctual_model::ports::{
+    ArmLimit, Armed, CancelOutcome, Delivered, Found, LogBounds, LogPosition, Outlet, PendingPage,
+    PendingQuery, StoreError, Timeline, Topic, TopicError, Topics,
+};
+use punctual_model::{
+    Clock, Entry, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
+};
+
+use crate::disk::Disk;
+use crate::journal::change::Draft;
+use crate::options::{Durability, Options};
+use crate::store::{CommitError, OpenError, Outcome, Request, Store, commit_size, topic_refusal};
+
+/// Bytes of requests that may wait for the commit thread; more are refused as busy.
+const QUEUE_BYTES_MAX: usize = 128 << 20;
+/// Bytes of one group, unless a single request is larger.
+const GROUP_BYTES: usize = 4 << 20;
+/// Questions that may wait for the reading thread.
+const QUESTIONS_MAX: usize = 4096;
+/// How often the upkeep thread looks around.
+const UPKEEP_INTERVAL: Duration = Duration::from_millis(200);
+/// How long the upkeep thread waits after it found the disk full.
+const FULL_INTERVAL: Duration = Duration::from_secs(1);
+
+type Answer = oneshot::Sender<Result<Outcome, CommitError>>;
+type Question = Box<dyn FnOnce(&Store) + Send>;
+
+/// The embedded store. Dropping it ends its threads after what was asked for is done.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Queue>,
+    /// Told when the queue has work or closes.
+    work: Condvar,
+    questions: Mutex<VecDeque<Question>>,
+    asked: Condvar,
+    upkeep: Mutex<()>,
+    upkeep_due: Condvar,
+    closed: AtomicBool,
+    syncs: Syncs,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: VecDeque<(Request, Answer)>,
+    bytes: usize,
+}
+
+/// How long journal writes took, by upper bound.
+#[derive(Debug, Default)]
+pub struct Syncs {
+    buckets: [AtomicU64; SYNC_BOUNDS_MICROS.len() + 1],
+    micros: AtomicU64,
+}
+
+/// Upper bounds of the buckets of [`Syncs`], in microseconds.
+pub const SYNC_BOUNDS_MICROS: [u64; 10] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
+
+impl Syncs {
+    fn note(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = SYNC_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The count of each bucket, the last one unbounded, and the sum in microseconds.
+    #[must_use]
+    pub fn read(&self) -> (Vec<u64>, u64) {
+        let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        (counts, self.micros.load(Ordering::Relaxed))
+    }
+}
+
+impl Engine {
+    /// Opens the store and starts its threads.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, OpenError> {
+        let store = Store::open(disk, options)?;
+        let shared = Arc::new(Shared {
+            store,
+            clock,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            questions: Mutex::default(),
+            asked: Condvar::new(),
+            upkeep: Mutex::new(()),
+            upkeep_due: Condvar::new(),
+            closed: AtomicBool::new(false),
+            syncs: Syncs::default(),
+        });
+        let engine = Self { shared, threads: Mutex::default() };
+        engine.start("punctual-commit", Shared::run_commits)?;
+        engine.start("punctual-upkeep", Shared::run_upkeep)?;
+        engine.start("punctual-lookup", Shared::run_questions)?;
+        Ok(engine)
+    }
+
+    fn start(&self, name: &'static str, body: fn(&Shared)) -> Result<(), OpenError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let handle =
+            thread.spawn(move || body(&shared)).map_err(|error| OpenError::Disk(name, error))?;
+        self.threads.lock().push(handle);
+        Ok(())
+    }
+
+    /// The store itself, for what the seams do not cover.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// How long journal writes took.
+    #[must_use]
+    pub fn syncs(&self) -> &Syncs {
+        &self.shared.syncs
+    }
+
+    /// Whether the store has stopped after a failed write.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`] if so.
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.shared.store.trust.check()
+    }
+
+    /// Finishes what was asked for, writes a last checkpoint and ends the threads. What is asked
+    /// later is refused.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        {
+            // Taking each lock once makes sure that nobody is between looking and waiting.
+            drop(self.shared.queue.lock());
+            drop(self.shared.questions.lock());
+            drop(self.shared.upkeep.lock());
+        }
+        self.shared.work.notify_all();
+        self.shared.asked.notify_all();
+        self.shared.upkeep_due.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store ended by a panic");
+            }
+        }
+    }
+
+    fn submit(&self, request: Request) -> oneshot::Receiver<Result<Outcome, CommitError>> {
+        let (answer, receiver) = oneshot::channel();
+        let size = commit_size(&request);
+        let mut queue = self.shared.queue.lock();
+        let refusal = if self.shared.is_closed() {
+            Some(StoreError::Closed)
+        } else if queue.bytes > 0 && queue.bytes + size > QUEUE_BYTES_MAX {
+            Some(StoreError::Busy)
+        } else {
+            None
+        };
+        match refusal {
+            Some(error) => {
+                drop(queue);
+                send(answer, Err(error.into()));
+            }
+            None => {
+                queue.bytes += size;
+                queue.requests.push_back((request, answer));
+                drop(queue);
+                self.shared.work.notify_one();
+            }
+        }
+        receiver
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send {
+        let (answer, receiver) = oneshot::channel();
+        let mut questions = self.shared.questions.lock();
+        let refusal = if self.shared.is_closed() {
+            Some(StoreError::Closed)
+        } else if questions.len() >= QUESTIONS_MAX {
+            Some(StoreError::Busy)
+        } else {
+            questions.push_back(Box::new(move |store| send(answer, question(store))));
+            None
+        };
+        drop(questions);
+        self.shared.asked.notify_one();
+        async move {
+            match refusal {
+                Some(error) => Err(error),
+                None => receiver.await.unwrap_or(Err(StoreError::Closed)),
+            }
+        }
+    }
+
+    fn submit_and_wait(&self, request: Request) -> Result<Outcome, TopicError> {
+        let answer = futures_executor::block_on(self.submit(request));
+        answer.unwrap_or(Err(StoreError::Closed.into())).map_err(topic_refusal)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Whoever asked may have gone; that changes nothing about what was done.
+fn send<T>(answer: oneshot::Sender<T>, value: T) {
+    drop(answer.send(value));
+}
+
+impl Shared {
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn run_commits(&self) {
+        let payload_max = self.store.payload_max();
+        while let Some(group) = self.next_group(payload_max) {
+            if group.is_empty() {
+                if let Err(error) = self.store.sync_journal() {
+                    tracing::error!(%error, "the journal could not be synced");
+                }
+                continue;
+            }
+            if group.iter().any(|(request, _)| matches!(request, Request::Schedule(_))) {
+                self.store.wait_for_room();
+            }
+            let (requests, answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+            let started = self.clock.read().monotonic;
+            let outcomes = self.store.commit(requests);
+            self.syncs.note(self.clock.read().monotonic.saturating_sub(started));
+            for (answer, outcome) in answers.into_iter().zip(outcomes) {
+                send(answer, outcome);
+            }
+            if self.store.needs_flush() {
+                self.upkeep_due.notify_one();
+            }
+        }
+        if let Err(error) = self.store.sync_journal() {
+            tracing::error!(%error, "the journal could not be synced");
+        }
+    }
+
+    /// The next requests to commit together; empty when only a sync is due; `None` at the end.
+    fn next_group(&self, payload_max: usize) -> Option<Vec<(Request, Answer)>> {
+        let mut queue = self.queue.lock();
+        while queue.requests.is_empty() {
+            if self.is_closed() {
+                return None;
+            }
+            match self.store.options.durability {
+                Durability::Interval(interval) => {
+                    if self.work.wait_for(&mut queue, interval).timed_out() {
+                        return Some(Vec::new());
+                    }
+                }
+                Durability::Fsync | Durability::Os => self.work.wait(&mut queue),
+            }
+        }
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        while let Some((request, _)) = queue.requests.front() {
+            let size = commit_size(request);
+            let alone = matches!(request, Request::PutTopic(..) | Request::DeleteTopic(_));
+            let full = bytes + size > GROUP_BYTES.min(payload_max);
+            if !group.is_empty() && (full || alone) {
+                break;
+            }
+            bytes += size;
+            queue.bytes -= size;
+            group.extend(queue.requests.pop_front());
+            if alone {
+                break;
+            }
+        }
+        Some(group)
+    }
+
+    fn run_upkeep(&self) {
+        let interval = self.store.options.checkpoint_interval;
+        let mut last = self.clock.read().monotonic;
+        let mut last_maintained = last;
+        let mut wait = UPKEEP_INTERVAL;
+        while !self.is_closed() {
+            let mut guard = self.upkeep.lock();
+            if !self.is_closed() && !self.store.needs_flush() {
+                self.upkeep_due.wait_for(&mut guard, wait);
+            }
+            drop(guard);
+            let reading = self.clock.read();
+            let now = reading.timestamp();
+            let due = reading.monotonic.saturating_sub(last) >= interval;
+            wait = match self.store.upkeep(now, due) {
+                Ok(done) => {
+                    if due || done.flushed {
+                        last = reading.monotonic;
+                    }
+                    UPKEEP_INTERVAL
+                }
+                Err(StoreError::Full) => FULL_INTERVAL,
+                Err(_poisoned) => return,
+            };
+            if reading.monotonic.saturating_sub(last_maintained) >= FULL_INTERVAL {
+                last_maintained = reading.monotonic;
+                if self.store.maintain(now).is_err() {
+                    return;
+                }
+            }
+        }
+        let now = self.clock.read().timestamp();
+        if let Err(error) = self.store.checkpoint(now) {
+            tracing::error!(%error, "no checkpoint at the end; the next start reads more");
+        }
+    }
+
+    fn run_questions(&self) {
+        loop {
+            let mut questions = self.questions.lock();
+            let question = loop {
+                if let Some(question) = questions.pop_front() {
+                    break question;
+                }
+                if self.is_closed() {
+                    return;
+                }
+                self.asked.wait(&mut questions);
+            };
+            drop(questions);
+            question(&self.store);
+        }
+    }
+}
+
+impl Timeline for Engine {
+    fn schedule(
+        &self,
+        batch: Vec<Entry>,
+    ) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send {
+        let draft = Draft::new(&batch);
+        let slots = draft.slots.clone();
+        let answer = self.submit(Request::Schedule(draft));
+        async move {
+            match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
+                Ok(Outcome::Scheduled(first)) => {
+                    let id = |(index, slot): (u64, &crate::journal::change::Slot)| {
+                        let sequence = Sequence::new(first.get() + index).unwrap_or(Sequence::MAX);
+                        let (topic, partition) = (slot.topic, slot.partition);
+                        MessageId { key: slot.key(sequence), topic, partition }
+                    };
+                    Ok((0u64..).zip(&slots).map(id).collect())
+                }
+                Ok(_) => Err(StoreError::Closed),
+                Err(error) => Err(store_refusal(error)),
+            }
+        }
+    }
+
+    fn cancel(
+        &self,
+        ids: Vec<MessageId>,
+    ) -> impl Future<Output = Result<Vec<CancelOutcome>, StoreError>> + Send {
+        let answer = self.submit(Request::Cancel(ids));
+        async move {
+            match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
+                Ok(Outcome::Cancelled(outcomes)) => Ok(outcomes),
+                Ok(_) => Err(StoreError::Closed),
+                Err(error) => Err(store_refusal(error)),
+            }
+        }
+    }
+
+    fn find(
+        &self,
+        ids: Vec<MessageId>,
+    ) -> impl Future<Output = Result<Vec<Option<Found>>, StoreError>> + Send {
+        self.ask(move |store| store.find(&ids))
+    }
+
+    fn pending(
+        &self,
+        query: PendingQuery,
+    ) -> impl Future<Output = Result<PendingPage, StoreError>> + Send {
+        self.ask(move |store| store.pending(query))
+    }
+
+    async fn arm(&self, until: Timestamp, limit: ArmLimit) -> Result<Vec<Armed>, StoreError> {
+        self.shared.store.arm(until, limit)
+    }
+
+    async fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
+        self.shared.store.claim(batch)
+    }
+
+    async fn settle(&self, batch: &[Armed]) -> Result<(), StoreError> {
+        self.shared.store.settle(batch);
+        Ok(())
+    }
+
+    fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>) {
+        self.shared.store.listen(listener);
+    }
+
+    fn counts(&self) -> Vec<(TopicId, u64)> {
+        self.shared.store.counts()
+    }
+}
+
+fn store_refusal(error: CommitError) -> StoreError {
+    match error {
+        CommitError::Store(error) => error,
+        CommitError::Topic(error) => StoreError::damaged(error),
+    }
+}
+
+impl Outlet for Engine {
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
+        self.shared.store.deliver(batch, now)
+    }
+}
+
+impl Topics for Engine {
+    fn put(&self, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>, TopicError> {
+        match self.submit_and_wait(Request::PutTopic(name.clone(), settings))? {
+            Outcome::Topic(topic) => Ok(topic),
+            _ => Err(StoreError::Closed.into()),
+        }
+    }
+
+    fn delete(&self, name: &TopicName) -> Result<bool, TopicError> {
+        match self.submit_and_wait(Request::DeleteTopic(name.clone()))? {
+            Outcome::Deleted(deleted) => Ok(deleted),
+            _ => Err(StoreError::Closed.into()),
+        }
+    }
+
+    fn by_name(&self, name: &TopicName) -> Option<Arc<Topic>> {
+        self.shared.store.topic_by_name(name)
+    }
+
+    fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.shared.store.topic_by_id(id)
+    }
+
+    fn list(&self) -> Vec<Arc<Topic>> {
+        self.shared.store.topics()
+    }
+
+    fn read(&self, from: LogPosition, limit: usize) -> Result<Vec<Delivered>, TopicError> {
+        self.shared.store.logs.read(from, limit)
+    }
+
+    fn bounds(&self, topic: TopicId, partition: Partition) -> Result<LogBounds, TopicError> {
+        self.shared.store.logs.bounds(topic, partition)
+    }
+
+    fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError> {
+        self.shared.store.logs.locate(id)
+    }
+}

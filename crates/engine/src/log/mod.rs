@@ -1,0 +1,425 @@
+//! The topic logs: delivered messages, in Kafka's on-disk format.
+//!
+//! ```text
+//! topics/<topic number>/<partition>/<first offset, 20 digits>.log        record batches
+//!                                                            .index      offset to position
+//!                                                            .timeindex  time to offset
+//!                                                            .ids        message to offset
+//! ```
+//!
+//! Appending writes to the page cache and nothing more. A checkpoint names the end of every log and
+//! has the files synced first; recovery trusts what lies before that end, checks what lies behind,
+//! and tells which messages it found there. No memory is kept per message. There is no clock and no
+//! thread here: time comes in, and housekeeping is called.
+
+pub mod batch;
+mod ids;
+mod index;
+mod partition;
+mod read;
+mod recovery;
+mod retention;
+mod scan;
+mod segment;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use punctual_model::ports::{
+    Armed, Delivered, LogBounds, LogPosition, StoreError, Topic, TopicError,
+};
+use punctual_model::{Message, MessageId, Partition, Sequence, Span, Timestamp, TopicId};
+
+use crate::disk::{Disk, DiskFile};
+
+use batch::BatchWriter;
+use partition::{PartitionLog, State};
+use recovery::Recovery;
+use segment::{TOPICS_DIR, partition_dir, read_error, topic_dir, write_error};
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// A segment is closed before it grows past this; at most 1 GiB counts.
+    pub segment_bytes: u64,
+    /// A segment is closed when its first message is this old and another one arrives.
+    pub segment_age: Span,
+    /// There is an index entry for about every so many bytes.
+    pub index_interval_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            segment_age: Span::from_days(1),
+            index_interval_bytes: 4096,
+        }
+    }
+}
+
+/// Where a partition's log ended at a checkpoint: recovery trusts everything before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The topic.
+    pub topic: TopicId,
+    /// The partition.
+    pub partition: Partition,
+    /// First offset of the active segment.
+    pub segment: u64,
+    /// Bytes of that segment.
+    pub bytes: u64,
+    /// The offset the next message gets.
+    pub offset: u64,
+}
+
+/// Something that must be synced before a checkpoint is valid.
+#[derive(Clone, Debug)]
+pub enum Unsynced {
+    /// A file with new bytes.
+    File(Arc<dyn DiskFile>),
+    /// A directory with new names.
+    Dir(Arc<dyn Disk>, PathBuf),
+}
+
+impl Unsynced {
+    /// Makes it certain. A directory that was removed meanwhile needs nothing.
+    ///
+    /// # Errors
+    /// As the disk says; then the store must not go on.
+    pub fn sync(&self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.sync(),
+            Self::Dir(disk, dir) => match disk.sync_dir(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                outcome => outcome,
+            },
+        }
+    }
+}
+
+/// What was appended since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Number of messages.
+    pub messages: u64,
+    /// Bytes of log.
+    pub bytes: u64,
+}
+
+/// The logs of all topics.
+#[derive(Debug)]
+pub struct Logs {
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    topics: RwLock<HashMap<TopicId, Arc<[Arc<PartitionLog>]>>>,
+    delivery: Mutex<Delivery>,
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What one delivery needs, kept for the next one.
+#[derive(Debug, Default)]
+struct Delivery {
+    writer: BatchWriter,
+    /// Topic, partition and place of each message of the batch.
+    order: Vec<(TopicId, Partition, usize)>,
+    /// What this call has appended so far.
+    appended: Vec<Sequence>,
+    /// What failed calls had appended before they failed, until it is offered again with success.
+    taken: HashSet<Sequence>,
+}
+
+impl Logs {
+    /// No topic is open yet.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, options: LogOptions) -> Self {
+        Self {
+            disk,
+            options,
+            topics: RwLock::default(),
+            delivery: Mutex::default(),
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Opens or makes the partitions of a topic that are not open yet. `saved` are the ends that
+    /// the checkpoint has for this topic; those of others are ignored. `delivered` receives the id
+    /// of every record that the checkpoint does not know.
+    ///
+    /// A tail that a crash left unfinished is cut, with a warning in the log of the process.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] for what was written whole and is not whole any more.
+    pub fn open(
+        &self,
+        topic: TopicId,
+        partitions: u16,
+        saved: &[LogEnd],
+        delivered: &mut Vec<MessageId>,
+    ) -> Result<(), StoreError> {
+        let mut logs: Vec<_> = self.partitions(topic).map_or_else(Vec::new, |open| open.to_vec());
+        let numbers = (0..partitions).filter_map(Partition::new);
+        let missing: Vec<Partition> = numbers.skip(logs.len()).collect();
+        self.make_dirs(topic, &missing)?;
+        for partition in missing {
+            let same = |end: &&LogEnd| end.topic == topic && end.partition == partition;
+            let saved = saved.iter().find(same).copied();
+            let dir = partition_dir(topic, partition);
+            let (disk, options) = (&*self.disk, &self.options);
+            let segments = Recovery { disk, options, dir: &dir, saved, delivered }.run()?;
+            logs.push(Arc::new(PartitionLog {
+                disk: Arc::clone(&self.disk),
+                options: self.options,
+                topic,
+                partition,
+                state: Mutex::new(State::new(segments, saved.map_or(0, |saved| saved.offset))),
+            }));
+        }
+        self.topics.write().insert(topic, logs.into());
+        Ok(())
+    }
+
+    /// Closes the topic and removes its files; fine when there are none.
+    ///
+    /// # Errors
+    /// As the disk says.
+    pub fn remove(&self, topic: TopicId) -> Result<(), StoreError> {
+        if let Some(logs) = self.topics.write().remove(&topic) {
+            for log in logs.iter() {
+                *log.state.lock() = State { removed: true, ..State::default() };
+            }
+        }
+        let dir = topic_dir(topic);
+        match self.disk.remove_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            outcome => outcome.map_err(|error| write_error(&dir, &error))?,
+        }
+        let all = Path::new(TOPICS_DIR);
+        self.disk.sync_dir(all).map_err(|error| write_error(all, &error))
+    }
+
+    /// Appends each message to its partition, in the order given, and answers how many were
+    /// appended. Messages of a topic that is not open are left out: it was deleted.
+    ///
+    /// After an error the same batch may be offered again; what had been appended is left out.
+    /// `now` should not be before any due time; where it is, the due time is noted instead.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] when the disk is full; [`StoreError::Poisoned`] for any other failure.
+    pub fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<u64, StoreError> {
+        let mut delivery = self.delivery.lock();
+        let delivery = &mut *delivery;
+        delivery.appended.clear();
+        delivery.sort(batch);
+        match self.deliver_sorted(delivery, batch, now) {
+            Ok(()) => {
+                if !delivery.taken.is_empty() {
+                    for armed in batch {
+                        delivery.taken.remove(&armed.key.sequence);
+                    }
+                }
+                Ok(delivery.appended.len() as u64)
+            }
+            Err(error) => {
+                delivery.taken.extend(&delivery.appended);
+                Err(error)
+            }
+        }
+    }
+
+    fn deliver_sorted(
+        &self,
+        delivery: &mut Delivery,
+        batch: &[Armed],
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let Delivery { writer, order, appended, taken } = delivery;
+        for group in order.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let Some(&(topic, partition, _)) = group.first() else {
+                continue;
+            };
+            let Ok(log) = self.partition(topic, partition) else {
+                continue;
+            };
+            writer.clear();
+            let mut waiting = appended.len();
+            let mut flush = |writer: &mut BatchWriter, appended: &mut Vec<Sequence>| {
+                let outcome = if writer.count() == 0 { Ok(0) } else { log.append(writer, now) };
+                match &outcome {
+                    Ok(bytes) if *bytes > 0 => {
+                        self.messages.fetch_add(u64::from(writer.count()), Ordering::Relaxed);
+                        self.bytes.fetch_add(*bytes, Ordering::Relaxed);
+                    }
+                    _ => appended.truncate(waiting),
+                }
+                waiting = appended.len();
+                writer.clear();
+                outcome.map(drop)
+            };
+            for armed in group.iter().filter_map(|&(_, _, place)| batch.get(place)) {
+                if !taken.is_empty() && taken.contains(&armed.key.sequence) {
+                    continue;
+                }
+                if !writer.push(armed) {
+                    flush(writer, appended)?;
+                    let pushed = writer.push(armed);
+                    debug_assert!(pushed, "an empty batch takes any message");
+                }
+                appended.push(armed.key.sequence);
+            }
+            flush(writer, appended)?;
+        }
+        Ok(())
+    }
+
+    /// Delivered messages from `from.offset` on, at most `limit`; fewer when they are large.
+    ///
+    /// # Errors
+    /// [`TopicError::NotFound`] without such a partition; [`StoreError::Damaged`] inside
+    /// [`TopicError::Store`] when the log can not be read.
+    pub fn read(&self, from: LogPosition, limit: usize) -> Result<Vec<Delivered>, TopicError> {
+        self.partition(from.topic, from.partition)?.read(from.offset, limit)
+    }
+
+    /// The offsets at which the log of a partition starts and ends.
+    ///
+    /// # Errors
+    /// [`TopicError::NotFound`] without such a partition.
+    pub fn bounds(&self, topic: TopicId, partition: Partition) -> Result<LogBounds, TopicError> {
+        self.partition(topic, partition)?.bounds()
+    }
+
+    /// The delivered message of that id, while the log still holds it.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] inside [`TopicError::Store`] when the log can not be read.
+    pub fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError> {
+        let Ok(log) = self.partition(id.topic, id.partition) else {
+            return Ok(None);
+        };
+        let found = log.locate(id, batch::Batch::delivered)?;
+        Ok(found.map(|delivered| Delivered { message: detach(delivered.message), ..delivered }))
+    }
+
+    /// Whether the log still holds the message.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the log can not be read.
+    pub fn contains(&self, id: MessageId) -> Result<bool, StoreError> {
+        let Ok(log) = self.partition(id.topic, id.partition) else {
+            return Ok(false);
+        };
+        Ok(log.locate(id, |_, _| Ok(()))?.is_some())
+    }
+
+    /// Where all logs end, and what must be synced before a checkpoint may say so. The caller
+    /// syncs each, writes the checkpoint, and then calls
+    /// [`confirm_checkpoint`](Self::confirm_checkpoint). If a sync fails, the store must stop.
+    #[must_use]
+    pub fn prepare_checkpoint(&self) -> (Vec<LogEnd>, Vec<Unsynced>) {
+        let mut unsynced = Vec::new();
+        let logs = self.all();
+        let mut ends: Vec<LogEnd> = logs
+            .iter()
+            .flat_map(|logs| logs.iter())
+            .filter_map(|log| log.prepare_checkpoint(&mut unsynced))
+            .collect();
+        ends.sort_unstable_by_key(|end| (end.topic, end.partition));
+        (ends, unsynced)
+    }
+
+    /// A checkpoint with these ends is durable: retention may remove what lies before them.
+    pub fn confirm_checkpoint(&self, ends: &[LogEnd]) {
+        for end in ends {
+            if let Ok(log) = self.partition(end.topic, end.partition) {
+                let mut state = log.state.lock();
+                state.checkpointed = state.checkpointed.max(end.offset);
+            }
+        }
+    }
+
+    /// Housekeeping, to be called about once a second: seals segments and applies retention.
+    ///
+    /// # Errors
+    /// As the disk says. [`StoreError::Full`] and [`StoreError::Damaged`] leave everything usable.
+    pub fn maintain(&self, topics: &[Arc<Topic>], now: Timestamp) -> Result<(), StoreError> {
+        for topic in topics {
+            for log in self.partitions(topic.id).iter().flat_map(|logs| logs.iter()) {
+                log.maintain(&topic.settings, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was appended since the start of the process.
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        LogStats {
+            messages: self.messages.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn make_dirs(&self, topic: TopicId, missing: &[Partition]) -> Result<(), StoreError> {
+        let dir = topic_dir(topic);
+        let there = self.disk.list(&dir).map_err(|error| read_error(&dir, &error))?;
+        let is_new = |partition: &&Partition| !there.contains(&partition.get().to_string());
+        let mut made = false;
+        for partition in missing.iter().filter(is_new) {
+            let dir = partition_dir(topic, *partition);
+            self.disk.create_dir(&dir).map_err(|error| write_error(&dir, &error))?;
+            made = true;
+        }
+        if made {
+            for dir in [&dir, Path::new(TOPICS_DIR), Path::new("")] {
+                self.disk.sync_dir(dir).map_err(|error| write_error(dir, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn partitions(&self, topic: TopicId) -> Option<Arc<[Arc<PartitionLog>]>> {
+        self.topics.read().get(&topic).cloned()
+    }
+
+    fn partition(
+        &self,
+        topic: TopicId,
+        partition: Partition,
+    ) -> Result<Arc<PartitionLog>, TopicError> {
+        let topics = self.topics.read();
+        let log = topics.get(&topic).and_then(|logs| logs.get(usize::from(partition.get())));
+        log.cloned().ok_or(TopicError::NotFound)
+    }
+
+    fn all(&self) -> Vec<Arc<[Arc<PartitionLog>]>> {
+        self.topics.read().values().cloned().collect()
+    }
+}
+
+impl Delivery {
+    /// Brings messages of one partition together, in the order given.
+    fn sort(&mut self, batch: &[Armed]) {
+        self.order.clear();
+        let place = |(place, armed): (usize, &Armed)| (armed.topic, armed.partition, place);
+        self.order.extend(batch.iter().enumerate().map(place));
+        self.order.sort_unstable();
+    }
+}
+
+/// The message in memory of its own, so that it does not keep a whole batch.
+fn detach(message: Message) -> Message {
+    let copy = |bytes: Bytes| Bytes::copy_from_slice(&bytes);
+    let mut message = message;
+    for header in &mut message.headers {
+        header.value = copy(std::mem::take(&mut header.value));
+    }
+    Message { key: message.key.map(copy), headers: message.headers, body: copy(message.body) }
+}

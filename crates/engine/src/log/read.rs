@@ -1,0 +1,331 @@
+//! Reading delivered messages, by offset and by id.
+//!
+//! A view of a segment is taken under the partition's lock; all file access comes after. Segments
+//! may be removed meanwhile: then a fresh view is taken. Every batch is checked before anything in
+//! it is believed, whatever an index or an `.ids` file said.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use punctual_model::id::ID_CHARS;
+use punctual_model::ports::{Delivered, LogBounds, StoreError, TopicError};
+use punctual_model::{MessageId, Timestamp};
+
+use crate::disk::{DiskFile, Open};
+
+use super::batch::{Batch, BatchError, Record};
+use super::ids::{self, Trailer};
+use super::index::{self, OffsetEntry};
+use super::partition::PartitionLog;
+use super::scan::{Bad, Scanner};
+use super::segment::{self, Kind, Segment, damage, read_error};
+
+/// A page of messages is closed after this many bytes, so that no page fills the memory.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+/// How often a segment may vanish under a reader before that counts as damage.
+const VANISHED_MAX: usize = 64;
+
+/// What is needed to read one segment without any lock.
+struct View<'p> {
+    log: &'p PartitionLog,
+    base: u64,
+    end: u64,
+    bytes: u64,
+    sealed: bool,
+    ids: Option<Trailer>,
+    file: Option<Arc<dyn DiskFile>>,
+    /// The best offset entry that is still in memory.
+    hint: Option<OffsetEntry>,
+    offset_bytes: u64,
+    time_bytes: u64,
+}
+
+/// Why a view could not be read.
+enum Trouble {
+    /// The segment was removed meanwhile.
+    Vanished(StoreError),
+    Store(StoreError),
+}
+
+impl PartitionLog {
+    /// The offsets it holds.
+    pub(super) fn bounds(&self) -> Result<LogBounds, TopicError> {
+        let state = self.state.lock();
+        if state.removed { Err(TopicError::NotFound) } else { Ok(state.bounds()) }
+    }
+
+    /// Delivered messages from `from` on, at most `limit`.
+    pub(super) fn read(&self, from: u64, limit: usize) -> Result<Vec<Delivered>, TopicError> {
+        let mut page = Vec::new();
+        let mut weight = 0;
+        let mut offset = from;
+        let mut vanished = 0;
+        while page.len() < limit && weight < PAGE_BYTES_MAX {
+            let Some(view) = self.view(offset)? else {
+                break;
+            };
+            offset = offset.max(view.base);
+            match view.read(offset, limit, &mut page, &mut weight) {
+                Ok(()) => offset = view.end,
+                Err(Trouble::Vanished(_)) if vanished < VANISHED_MAX => vanished += 1,
+                // What was read is good; the next call starts at the trouble.
+                Err(_) if !page.is_empty() => break,
+                Err(Trouble::Vanished(error) | Trouble::Store(error)) => return Err(error.into()),
+            }
+        }
+        Ok(page)
+    }
+
+    /// Looks for the message and hands its record to `found`.
+    pub(super) fn locate<T>(
+        &self,
+        id: MessageId,
+        found: impl Fn(&Batch, &Record<'_>) -> Result<T, BatchError>,
+    ) -> Result<Option<T>, StoreError> {
+        // No record's time is before its due time, so older segments can not hold it.
+        let mut offset = 0;
+        let mut vanished = 0;
+        while let Some(view) = self.view_since(offset, id.key.due) {
+            match view.locate(id, &found) {
+                Ok(None) => offset = view.end,
+                Ok(found) => return Ok(found),
+                Err(Trouble::Vanished(_)) if vanished < VANISHED_MAX => vanished += 1,
+                Err(Trouble::Vanished(error) | Trouble::Store(error)) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The segment that holds `offset`, or the first one when that lies before it.
+    fn view(&self, offset: u64) -> Result<Option<View<'_>>, TopicError> {
+        let state = self.state.lock();
+        if state.removed {
+            return Err(TopicError::NotFound);
+        }
+        if offset >= state.end {
+            return Ok(None);
+        }
+        let slot = state.segments.partition_point(|segment| segment.end <= offset);
+        Ok(state.segments.get(slot).map(|segment| self.view_of(segment, Some(offset))))
+    }
+
+    /// The first segment that ends behind `offset` and has batches of `time` or later.
+    fn view_since(&self, offset: u64, time: Timestamp) -> Option<View<'_>> {
+        let state = self.state.lock();
+        let slot = state.segments.partition_point(|segment| segment.end <= offset);
+        let mut rest = state.segments.iter().skip(slot);
+        let segment = rest.find(|segment| segment.last().is_some_and(|last| last >= time))?;
+        let entry = segment.index.times.iter().rev().find(|entry| entry.time < time);
+        Some(self.view_of(segment, entry.map(|entry| segment.base + u64::from(entry.relative))))
+    }
+
+    fn view_of(&self, segment: &Segment, offset: Option<u64>) -> View<'_> {
+        let before = |entry: &&OffsetEntry| {
+            offset.is_some_and(|offset| segment.base + u64::from(entry.relative) <= offset)
+        };
+        View {
+            log: self,
+            base: segment.base,
+            end: segment.end,
+            bytes: segment.bytes,
+            sealed: segment.sealed,
+            ids: segment.ids,
+            file: segment.file.clone(),
+            hint: segment.index.offsets.iter().rev().find(before).copied(),
+            offset_bytes: segment.index.offset_bytes,
+            time_bytes: segment.index.time_bytes,
+        }
+    }
+
+    /// Notes that the `.ids` file of a segment was found intact, or that it must be made again.
+    fn note_ids(&self, base: u64, found: Option<Trailer>) {
+        let mut state = self.state.lock();
+        if let Some(segment) = state.segments.iter_mut().find(|segment| segment.base == base) {
+            segment.ids = found;
+            segment.sealed = found.is_some();
+        }
+    }
+}
+
+impl View<'_> {
+    fn path(&self, kind: Kind) -> PathBuf {
+        segment::path(&self.log.dir(), self.base, kind)
+    }
+
+    fn open(&self, kind: Kind) -> io::Result<Arc<dyn DiskFile>> {
+        self.log.disk.open(&self.path(kind), Open::Existing)
+    }
+
+    fn log_file(&self) -> Result<Arc<dyn DiskFile>, Trouble> {
+        match &self.file {
+            Some(file) => Ok(Arc::clone(file)),
+            None => self.open(Kind::Log).map_err(|error| {
+                let gone = error.kind() == io::ErrorKind::NotFound;
+                let error = read_error(&self.path(Kind::Log), &error);
+                if gone { Trouble::Vanished(error) } else { Trouble::Store(error) }
+            }),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> Trouble {
+        Trouble::Store(read_error(&self.path(Kind::Log), error))
+    }
+
+    fn bad(&self, bad: Bad) -> Trouble {
+        Trouble::Store(damage(&self.path(Kind::Log), bad.position, bad.error))
+    }
+
+    fn read(
+        &self,
+        from: u64,
+        limit: usize,
+        page: &mut Vec<Delivered>,
+        weight: &mut usize,
+    ) -> Result<(), Trouble> {
+        let file = self.log_file()?;
+        let start = self.start(&*file, from);
+        self.walk(
+            &*file,
+            start,
+            |header| header.last_offset >= from,
+            |batch, record| {
+                if record.offset >= from {
+                    let delivered = batch.delivered(record)?;
+                    *weight += delivered.message.weight();
+                    page.push(delivered);
+                }
+                let full = page.len() >= limit || *weight >= PAGE_BYTES_MAX;
+                Ok(full.then_some(()))
+            },
+        )
+        .map(drop)
+    }
+
+    fn locate<T>(
+        &self,
+        id: MessageId,
+        found: &impl Fn(&Batch, &Record<'_>) -> Result<T, BatchError>,
+    ) -> Result<Option<T>, Trouble> {
+        let file = self.log_file()?;
+        let text = id.encode();
+        let check = |batch: &Batch, record: &Record<'_>| {
+            if has_id(record, &text) { found(batch, record).map(Some) } else { Ok(None) }
+        };
+        if let Some(trailer) = self.intact_ids() {
+            let relative = self
+                .open(Kind::Ids)
+                .and_then(|ids| ids::find(&*ids, trailer.count, id.key.sequence))
+                .map_err(|error| Trouble::Store(read_error(&self.path(Kind::Ids), &error)))?;
+            let Some(relative) = relative else {
+                return Ok(None);
+            };
+            let offset = self.base + u64::from(relative);
+            let start = self.start(&*file, offset);
+            let holds = |header: &super::batch::BatchHeader| {
+                (header.base_offset..=header.last_offset).contains(&offset)
+            };
+            return self.walk(&*file, start, holds, check);
+        }
+        let start = self.start_at_time(&*file, id.key.due);
+        self.walk(&*file, start, |header| header.timestamp >= id.key.due, check)
+    }
+
+    /// Goes through the records of the batches that `wanted` picks, until `visit` answers.
+    fn walk<T>(
+        &self,
+        file: &dyn DiskFile,
+        start: u64,
+        wanted: impl Fn(&super::batch::BatchHeader) -> bool,
+        mut visit: impl FnMut(&Batch, &Record<'_>) -> Result<Option<T>, BatchError>,
+    ) -> Result<Option<T>, Trouble> {
+        let mut scanner = Scanner::new(file, start, self.bytes);
+        while let Some(header) = scanner.peek().map_err(|error| self.failed(&error))? {
+            let header = header.map_err(|bad| self.bad(bad))?;
+            if !wanted(&header) {
+                scanner.skip(&header);
+                continue;
+            }
+            let position = scanner.position();
+            let batch = scanner.take(&header).map_err(|error| self.failed(&error))?;
+            let batch = batch.map_err(|bad| self.bad(bad))?;
+            for record in batch.records() {
+                let answer = record.and_then(|record| visit(&batch, &record));
+                if let Some(answer) = answer.map_err(|error| self.bad(Bad { position, error }))? {
+                    return Ok(Some(answer));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where to start looking for an offset: the index says so and the log agrees, or the front.
+    fn start(&self, file: &dyn DiskFile, offset: u64) -> u64 {
+        let Ok(relative) = u32::try_from(offset.saturating_sub(self.base)) else {
+            return 0;
+        };
+        let entry = self.hint.filter(|hint| hint.relative <= relative).or_else(|| {
+            let index = self.open(Kind::Index).ok()?;
+            let bytes = self.offset_bytes.min(index.len().ok()?);
+            index::find_offset(&*index, bytes, relative).ok()?
+        });
+        entry.filter(|entry| self.agrees(file, entry)).map_or(0, |entry| u64::from(entry.position))
+    }
+
+    /// Whether the batch that an entry points at is the one it was made for.
+    fn agrees(&self, file: &dyn DiskFile, entry: &OffsetEntry) -> bool {
+        let mut scanner = Scanner::new(file, u64::from(entry.position), self.bytes);
+        let last = self.base + u64::from(entry.relative);
+        matches!(scanner.peek(), Ok(Some(Ok(header))) if header.last_offset == last)
+    }
+
+    /// Where to start looking for records of `time` or later.
+    fn start_at_time(&self, file: &dyn DiskFile, time: Timestamp) -> u64 {
+        if let Some(hint) = self.hint {
+            return if self.agrees(file, &hint) { u64::from(hint.position) } else { 0 };
+        }
+        let entry = self.open(Kind::TimeIndex).ok().and_then(|index| {
+            let bytes = self.time_bytes.min(index.len().ok()?);
+            index::find_time(&*index, bytes, time).ok()?
+        });
+        let Some(entry) = entry else { return 0 };
+        let last = self.base + u64::from(entry.relative);
+        let start = self.start(file, last);
+        // The batch of the entry must be there and be as old as the entry says; otherwise the
+        // entry could lead past what is looked for.
+        let mut scanner = Scanner::new(file, start, self.bytes);
+        while let Ok(Some(Ok(header))) = scanner.peek() {
+            if header.last_offset >= last {
+                let sound = header.last_offset == last && header.timestamp == entry.time;
+                return if sound { start } else { 0 };
+            }
+            scanner.skip(&header);
+        }
+        0
+    }
+
+    /// The trailer of the `.ids` file, if that file is there and all of it is intact.
+    fn intact_ids(&self) -> Option<Trailer> {
+        if !self.sealed || self.ids.is_some() {
+            return self.ids;
+        }
+        let found = self.open(Kind::Ids).and_then(|file| {
+            let trailer = ids::trailer(&*file)?.filter(|trailer| trailer.end == self.end);
+            match trailer {
+                Some(trailer) if ids::intact(&*file, &trailer)? => Ok(Some(trailer)),
+                _ => Ok(None),
+            }
+        });
+        let found = found.unwrap_or_default();
+        if found.is_none() {
+            let path = self.path(Kind::Ids);
+            tracing::warn!(file = %path.display(), "unusable ids file; it will be made again");
+        }
+        self.log.note_ids(self.base, found);
+        found
+    }
+}
+
+fn has_id(record: &Record<'_>, text: &[u8; ID_CHARS]) -> bool {
+    record.id_text().is_some_and(|found| found == text)
+}

@@ -1,0 +1,72 @@
+//! What can be set for the store. The defaults are the product's.
+
+use std::time::Duration;
+
+use punctual_model::Span;
+
+use crate::log::LogOptions;
+
+/// When an accepted change counts as safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When it is on disk. Survives a loss of power.
+    #[default]
+    Fsync,
+    /// When it is written; synced after at most this long. A loss of power costs that much.
+    Interval(Duration),
+    /// When it is written; synced when the operating system likes.
+    Os,
+}
+
+/// Settings of the store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When an accepted change counts as safe.
+    pub durability: Durability,
+    /// Memory for messages, in bytes: the tables, and the near future, take a share each.
+    pub memory_bytes: usize,
+    /// Bytes of one journal file. The largest batch has to fit.
+    pub journal_file_bytes: u64,
+    /// Bytes kept free for deliveries and cancels on a full disk.
+    pub reserve_bytes: u64,
+    /// Bytes of one block of a run.
+    pub block_bytes: usize,
+    /// More runs than this are merged.
+    pub runs_max: usize,
+    /// How far past the asked time the near future is collected.
+    pub horizon: Span,
+    /// Time between two checkpoints while anything changes.
+    pub checkpoint_interval: Duration,
+    /// Settings of the topic logs.
+    pub log: LogOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Fsync,
+            memory_bytes: 256 << 20,
+            journal_file_bytes: 64 << 20,
+            reserve_bytes: 64 << 20,
+            block_bytes: 64 << 10,
+            runs_max: 256,
+            horizon: Span::from_secs(5),
+            checkpoint_interval: Duration::from_secs(10),
+            log: LogOptions::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Bytes of messages in one memory table before it is written out as a run.
+    #[must_use]
+    pub const fn table_bytes(&self) -> usize {
+        self.memory_bytes / 4
+    }
+
+    /// Bytes of messages of the near future held ready.
+    #[must_use]
+    pub const fn near_bytes(&self) -> usize {
+        self.memory_bytes / 4
+    }
+}

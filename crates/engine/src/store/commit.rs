@@ -1,0 +1,247 @@
+//! Changes become durable, then visible, then known to those who asked.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use punctual_model::ports::{CancelOutcome, StoreError, Topic};
+use punctual_model::{Key, MessageId, Sequence, TopicId};
+
+use crate::disk;
+use crate::journal::Position;
+use crate::journal::change::{self, Draft};
+use crate::journal::writer::Writer;
+use crate::store::{CommitError, Outcome, Request, Store};
+use crate::timeline::Standing;
+
+/// Bytes of the journal taken by one cancelled message.
+const CANCEL_BYTES: usize = 20;
+/// Bytes of the journal taken by a topic at most.
+const TOPIC_BYTES: usize = 512;
+
+/// A change on its way into the journal.
+enum Step {
+    Schedule(Draft, Sequence),
+    Cancel(Vec<CancelOutcome>),
+    PutTopic(Topic),
+    SameTopic(Arc<Topic>),
+    DeleteTopic(Option<TopicId>),
+    Refused(CommitError),
+}
+
+type Answers = Vec<Result<Outcome, CommitError>>;
+
+impl Store {
+    /// Makes all of `requests` durable in one group and applies them in order. A change to a topic
+    /// is a group of its own: what it comes to depends on the changes before it.
+    pub fn commit(&self, requests: Vec<Request>) -> Answers {
+        let count = requests.len();
+        let refuse = |error: &StoreError| {
+            (0..count).map(|_| Err(CommitError::Store(error.clone()))).collect()
+        };
+        if let Err(error) = self.trust.check() {
+            return refuse(&error);
+        }
+        let mut writer = self.writer.lock();
+        let room = requests.iter().map(size).sum();
+        if room > writer.payload_max() {
+            return refuse(&StoreError::Busy);
+        }
+        if let Err(error) = self.make_room(&mut writer, room) {
+            return refuse(&error);
+        }
+        let steps = self.prepare(&mut writer, requests);
+        if steps.iter().any(Step::is_written) {
+            match writer.write() {
+                Ok(end) => return self.apply(steps, end),
+                Err(error) => return refuse(&self.trust.lose("journal", error)),
+            }
+        }
+        let end = writer.end();
+        self.apply(steps, end)
+    }
+
+    /// Waits until there is memory for more entries. On a full disk the wait ends as well, since
+    /// they will be refused anyway.
+    pub fn wait_for_room(&self) {
+        let mut state = self.state.lock();
+        while !self.is_full() && self.trust.check().is_ok() && self.is_crowded(&state) {
+            self.room.wait_for(&mut state, std::time::Duration::from_millis(100));
+        }
+    }
+
+    fn is_crowded(&self, state: &crate::timeline::State) -> bool {
+        let tables =
+            state.frozen.is_some() && state.active.table.bytes() >= self.options.table_bytes();
+        tables || state.near.bytes() >= 2 * self.options.near_bytes()
+    }
+
+    fn make_room(&self, writer: &mut Writer, payload: usize) -> Result<(), StoreError> {
+        let full = |error: io::Error| {
+            if disk::is_full(&error) { StoreError::Full } else { self.trust.lose("journal", error) }
+        };
+        self.with_reserve(|| writer.make_room(payload).map_err(full))
+    }
+
+    fn prepare(&self, writer: &mut Writer, requests: Vec<Request>) -> Vec<Step> {
+        let refused = self.is_full();
+        let mut next = self.state.lock().next;
+        let payload = writer.begin();
+        let mut steps = Vec::with_capacity(requests.len());
+        for request in requests {
+            steps.push(match request {
+                Request::Schedule(_) if refused => Step::Refused(StoreError::Full.into()),
+                Request::Schedule(mut draft) => {
+                    let first = next;
+                    let after = first.get() + draft.slots.len() as u64;
+                    next = Sequence::new(after).expect("56 bits outlast any store");
+                    draft.number(first);
+                    payload.extend_from_slice(&draft.bytes);
+                    Step::Schedule(draft, first)
+                }
+                Request::Cancel(ids) => self.prepare_cancel(payload, &ids),
+                Request::PutTopic(name, settings) => {
+                    let planned = self.catalogue.read().plan(&name, settings);
+                    match (planned, self.topic_by_name(&name)) {
+                        (Ok(planned), Some(known)) if planned == *known => Step::SameTopic(known),
+                        (Ok(_), None) if refused => Step::Refused(StoreError::Full.into()),
+                        (Ok(planned), _) => {
+                            change::put_topic(payload, &planned);
+                            Step::PutTopic(planned)
+                        }
+                        (Err(error), _) => Step::Refused(error.into()),
+                    }
+                }
+                Request::DeleteTopic(name) => {
+                    let topic = self.topic_by_name(&name).map(|topic| topic.id);
+                    if let Some(id) = topic {
+                        change::put_delete(payload, id);
+                    }
+                    Step::DeleteTopic(topic)
+                }
+            });
+        }
+        steps
+    }
+
+    /// Decides each cancel, and makes the successful ones hold at once, so that nothing fires what
+    /// somebody is about to be told is cancelled.
+    fn prepare_cancel(&self, payload: &mut Vec<u8>, ids: &[MessageId]) -> Step {
+        let stamps = match self.stamps(ids) {
+            Ok(stamps) => stamps,
+            Err(error) => return Step::Refused(error.into()),
+        };
+        let mut cancelled: Vec<(Key, TopicId)> = Vec::new();
+        let mut outcomes = Vec::with_capacity(ids.len());
+        let mut past = Vec::new();
+        let mut state = self.state.lock();
+        for (place, (id, stamp)) in ids.iter().zip(stamps).enumerate() {
+            outcomes.push(match state.standing(*id, stamp) {
+                Standing::Pending => {
+                    state.cancel(id.key, id.topic);
+                    cancelled.push((id.key, id.topic));
+                    CancelOutcome::Cancelled
+                }
+                Standing::Delivered => CancelOutcome::AlreadyDelivered,
+                Standing::Cancelled => CancelOutcome::AlreadyCancelled,
+                Standing::Unknown => CancelOutcome::NotFound,
+                Standing::Past => {
+                    past.push((place, *id));
+                    CancelOutcome::NotFound
+                }
+            });
+        }
+        drop(state);
+        if !cancelled.is_empty() {
+            change::put_cancel(payload, &cancelled);
+        }
+        for (place, id) in past {
+            match self.logs.contains(id) {
+                Ok(true) => {
+                    if let Some(outcome) = outcomes.get_mut(place) {
+                        *outcome = CancelOutcome::AlreadyDelivered;
+                    }
+                }
+                Ok(false) => {}
+                // Whatever was cancelled above is in the payload and stays cancelled.
+                Err(error) => tracing::error!(%error, %id, "log could not be searched"),
+            }
+        }
+        Step::Cancel(outcomes)
+    }
+
+    fn apply(&self, steps: Vec<Step>, end: Position) -> Answers {
+        let mut answers = Vec::with_capacity(steps.len());
+        let mut hurry = false;
+        for step in steps {
+            answers.push(match step {
+                Step::Schedule(draft, first) => {
+                    let bytes = Bytes::from(draft.bytes);
+                    hurry |= self.state.lock().admit(bytes, &draft.slots);
+                    Ok(Outcome::Scheduled(first))
+                }
+                Step::Cancel(outcomes) => Ok(Outcome::Cancelled(outcomes)),
+                Step::SameTopic(topic) => Ok(Outcome::Topic(topic)),
+                Step::PutTopic(topic) => self.apply_put(topic),
+                Step::DeleteTopic(topic) => self.apply_delete(topic),
+                Step::Refused(error) => Err(error),
+            });
+        }
+        let mut state = self.state.lock();
+        if state.near.bytes() > self.options.near_bytes() {
+            state.shrink(self.options.near_bytes() / 2);
+        }
+        if state.frozen.is_none() && state.active.table.bytes() >= self.options.table_bytes() {
+            state.freeze(end);
+        }
+        drop(state);
+        if hurry && let Some(listener) = &*self.listener.read() {
+            listener();
+        }
+        answers
+    }
+
+    fn apply_put(&self, topic: Topic) -> Result<Outcome, CommitError> {
+        let (id, partitions) = (topic.id, topic.settings.partitions);
+        self.with_reserve(|| self.logs.open(id, partitions, &[], &mut Vec::new()))
+            .map_err(|error| self.trust.lose("topic", error))?;
+        self.state.lock().topics.insert(id);
+        Ok(Outcome::Topic(self.catalogue.write().put(topic)))
+    }
+
+    fn apply_delete(&self, topic: Option<TopicId>) -> Result<Outcome, CommitError> {
+        let Some(id) = topic else { return Ok(Outcome::Deleted(false)) };
+        self.catalogue.write().delete(id);
+        self.state.lock().drop_topic(id);
+        self.logs.remove(id).map_err(|error| self.trust.lose("topic", error))?;
+        Ok(Outcome::Deleted(true))
+    }
+
+    /// Waits until everything written to the journal is on disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`] when that fails.
+    pub fn sync_journal(&self) -> Result<(), StoreError> {
+        self.trust.check()?;
+        self.writer.lock().sync().map_err(|error| self.trust.lose("journal", error))
+    }
+}
+
+impl Step {
+    fn is_written(&self) -> bool {
+        match self {
+            Self::Schedule(..) | Self::PutTopic(_) | Self::DeleteTopic(Some(_)) => true,
+            Self::Cancel(outcomes) => outcomes.contains(&CancelOutcome::Cancelled),
+            Self::SameTopic(_) | Self::DeleteTopic(None) | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// Bytes a request takes in the journal at most.
+pub(crate) fn size(request: &Request) -> usize {
+    match request {
+        Request::Schedule(draft) => draft.bytes.len(),
+        Request::Cancel(ids) => ids.len() * CANCEL_BYTES + 16,
+        Request::PutTopic(..) | Request::DeleteTopic(_) => TOPIC_BYTES,
+    }
+}

@@ -1,0 +1,105 @@
+//! The way out: arm, claim, deliver, settle.
+
+use std::sync::atomic::Ordering;
+
+use punctual_model::Timestamp;
+use punctual_model::ports::{ArmLimit, Armed, Origin, StoreError};
+
+use crate::record;
+use crate::store::Store;
+use crate::timeline::merge::Taken;
+
+/// The origin of an entry that came through the near future; runs count from one.
+const NEAR: u64 = 0;
+
+impl Store {
+    /// The next entries due before `until`.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`] once the store has stopped.
+    pub fn arm(&self, until: Timestamp, limit: ArmLimit) -> Result<Vec<Armed>, StoreError> {
+        self.trust.check()?;
+        let mut reader = self.reader.lock();
+        let changes = {
+            let mut state = self.state.lock();
+            state.look_ahead(until, self.options.horizon);
+            state.shrink(self.options.near_bytes());
+            std::mem::take(&mut state.changes)
+        };
+        if !changes.is_empty() {
+            reader.follow(changes);
+        }
+        let damaged = reader.fill(until, limit);
+        let mut state = self.state.lock();
+        for (number, block) in damaged {
+            self.damaged_blocks.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(run = number, block, "a block cannot be read; its messages wait there");
+            if let Some(shelved) = state.runs.get_mut(&number)
+                && let Some(at) = shelved.run.blocks.get(block)
+            {
+                let first = at.first;
+                let known = shelved.damaged_from.unwrap_or(first);
+                shelved.damaged_from = Some(known.min(first));
+            }
+        }
+        let taken = reader.hand_out(&mut state, until, limit);
+        let crowded = state.near.bytes() >= self.options.near_bytes();
+        drop(state);
+        if !crowded {
+            self.room.notify_all();
+        }
+        Ok(taken.into_iter().filter_map(armed).collect())
+    }
+
+    /// Takes out of `batch` what was cancelled; the rest is on its way.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`] once the store has stopped.
+    pub fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
+        self.trust.check()?;
+        let mut state = self.state.lock();
+        batch.retain(|armed| {
+            let withdrawn = state.is_withdrawn(armed.key.sequence, armed.topic);
+            if withdrawn {
+                state.end_handed(armed.key, armed.topic, origin(armed));
+            }
+            !withdrawn
+        });
+        state.set_in_flight(batch.iter().map(|armed| armed.key.sequence.get()).collect());
+        Ok(())
+    }
+
+    /// Appends the batch to the logs.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] when even the reserve is used up; [`StoreError::Poisoned`] otherwise.
+    pub fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
+        self.trust.check()?;
+        self.with_reserve(|| self.logs.deliver(batch, now)).map(drop)
+    }
+
+    /// Ends everything in `batch`.
+    pub fn settle(&self, batch: &[Armed]) {
+        let mut state = self.state.lock();
+        for armed in batch {
+            state.end_handed(armed.key, armed.topic, origin(armed));
+        }
+        state.set_in_flight(Vec::new());
+    }
+}
+
+fn origin(armed: &Armed) -> Option<u64> {
+    (armed.origin.0 != NEAR).then_some(armed.origin.0)
+}
+
+fn armed(taken: Taken) -> Option<Armed> {
+    let record = record::decode(&taken.content).ok()?;
+    Some(Armed {
+        key: taken.key,
+        topic: record.topic,
+        partition: record.partition,
+        basis: record.basis,
+        message: record.message,
+        origin: Origin(taken.run.unwrap_or(NEAR)),
+    })
+}

@@ -1,0 +1,332 @@
+//! What has to be done besides: writing tables out, checkpoints, giving space back.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use punctual_model::ports::StoreError;
+use punctual_model::{Span, Timestamp};
+use roaring::RoaringTreemap;
+
+use crate::checkpoint::{self, Checkpoint, SavedRun};
+use crate::disk;
+use crate::journal::Position;
+use crate::store::Store;
+use crate::timeline::merge::{ShelfChange, merge_runs};
+use crate::timeline::shelf::Shelved;
+use crate::timeline::{State, flush, run};
+
+/// For how long a cancel is remembered at least; it is forgotten after twice that.
+const CANCEL_MEMORY: Span = Span::from_days(1);
+/// The consumed front of a run is given back in pieces of at least this.
+const PUNCH_BYTES: u64 = 4 << 20;
+/// How many runs are merged at once.
+const MERGE_RUNS: usize = 64;
+
+/// What the last two checkpoints refer to.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) generation: u64,
+    pub(crate) period_start: Timestamp,
+    /// Where the older of the two needs the journal from.
+    pub(crate) journal: Position,
+    pub(crate) newest: Refs,
+    pub(crate) older: Refs,
+}
+
+/// What one checkpoint refers to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refs {
+    pub(crate) journal: Position,
+    /// Each run and the first byte it needs of it.
+    pub(crate) runs: Vec<(u64, u64)>,
+}
+
+/// What one round of upkeep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// A table was written out.
+    pub flushed: bool,
+    /// Runs were merged.
+    pub merged: bool,
+}
+
+impl Store {
+    /// Writes out a frozen table if there is one, merges runs if there are too many, and if either
+    /// was done, or `checkpoint` asks for it, writes a checkpoint.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] on a full disk: nothing is harmed and it can be tried again.
+    /// [`StoreError::Poisoned`] otherwise.
+    pub fn upkeep(&self, now: Timestamp, checkpoint: bool) -> Result<Upkeep, StoreError> {
+        self.trust.check()?;
+        let flushed = self.flush()?;
+        let merged = self.merge()?;
+        if flushed || merged || checkpoint {
+            self.checkpoint(now)?;
+        }
+        Ok(Upkeep { flushed, merged })
+    }
+
+    /// Housekeeping of logs and the reserve.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`] when the disk failed.
+    pub fn maintain(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.trust.check()?;
+        self.reserve.restore().map_err(|error| self.trust.lose("reserve", error))?;
+        let topics = self.topics();
+        match self.logs.maintain(&topics, now) {
+            Err(StoreError::Poisoned(why)) => Err(self.trust.lose("log", why)),
+            // Sealing can wait until there is room; damage was reported where it was found.
+            Err(StoreError::Full) => Ok(()),
+            Err(error) => {
+                tracing::error!(%error, "log housekeeping failed");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Sets the active table aside, so that the next upkeep writes it out.
+    pub fn freeze(&self) {
+        let writer = self.writer.lock();
+        let mut state = self.state.lock();
+        if state.frozen.is_none() && !state.active.table.is_empty() {
+            state.freeze(writer.end());
+        }
+    }
+
+    fn flush(&self) -> Result<bool, StoreError> {
+        let (number, frozen) = {
+            let mut state = self.state.lock();
+            let Some(frozen) = state.frozen() else { return Ok(false) };
+            state.next_run += 1;
+            (state.next_run - 1, frozen)
+        };
+        let (table, gone) = frozen;
+        match flush::write(&*self.disk, number, &table, &gone, self.options.block_bytes) {
+            Ok(written) => {
+                drop(table);
+                self.state.lock().install(written);
+                self.room.notify_all();
+                Ok(true)
+            }
+            Err(error) => Err(self.give_up_run(number, error)),
+        }
+    }
+
+    fn merge(&self) -> Result<bool, StoreError> {
+        let (number, sources) = {
+            let mut state = self.state.lock();
+            if state.runs.len() <= self.options.runs_max {
+                return Ok(false);
+            }
+            let chosen = smallest(&state, MERGE_RUNS.min(self.options.runs_max));
+            let begin = |number: &u64| state.runs.get_mut(number).map(Shelved::begin_merge);
+            let sources: Vec<_> = chosen.iter().filter_map(begin).collect();
+            state.next_run += 1;
+            (state.next_run - 1, sources)
+        };
+        let merged = merge_runs(&*self.disk, number, &sources, self.options.block_bytes);
+        let numbers: Vec<u64> = sources.iter().map(|(run, _, _)| run.number).collect();
+        let merged = match merged {
+            Ok(merged) => merged,
+            Err(error) => {
+                let mut state = self.state.lock();
+                for number in &numbers {
+                    if let Some(shelved) = state.runs.get_mut(number) {
+                        shelved.abandon_merge();
+                    }
+                }
+                drop(state);
+                if error.kind() == io::ErrorKind::InvalidData {
+                    tracing::error!(?numbers, "runs with damage are not merged");
+                    self.remove_run(number)?;
+                    return Ok(false);
+                }
+                return Err(self.give_up_run(number, error));
+            }
+        };
+        let mut state = self.state.lock();
+        let taken: Vec<Shelved> = numbers.iter().filter_map(|&n| state.unshelve(n)).collect();
+        state.changes.extend(numbers.iter().map(|&number| ShelfChange::Remove(number)));
+        if let Some(merged) = merged {
+            let merged = Arc::new(merged);
+            let start = taken.iter().map(|source| source.read_from).min().unwrap_or_default();
+            let mut shelved = Shelved::new(Arc::clone(&merged), start);
+            shelved.adopt(taken);
+            state.changes.push(ShelfChange::Add(merged, shelved.read_from));
+            state.shelve(shelved);
+        }
+        Ok(true)
+    }
+
+    /// Removes the remains of a run that could not be written.
+    fn give_up_run(&self, number: u64, error: io::Error) -> StoreError {
+        if !disk::is_full(&error) {
+            return self.trust.lose("run", error);
+        }
+        if let Err(error) = self.remove_run(number) {
+            return error;
+        }
+        match self.reserve.spend() {
+            Ok(_) => StoreError::Full,
+            Err(error) => self.trust.lose("reserve", error),
+        }
+    }
+
+    fn remove_run(&self, number: u64) -> Result<(), StoreError> {
+        match self.disk.remove(&run::path(number)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.trust.lose("run", error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a checkpoint and gives back what neither it nor the one before refers to.
+    ///
+    /// # Errors
+    /// As [`upkeep`](Self::upkeep).
+    pub fn checkpoint(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.trust.check()?;
+        let mut kept = self.checkpoints.lock();
+        // Logs first: whatever the state calls delivered is then in the logs, and synced below;
+        // whatever the logs got later is found again by recovery.
+        let (log_ends, before) = self.logs.prepare_checkpoint();
+        let mut saved = self.snapshot(&mut kept, now);
+        saved.log_ends = log_ends;
+        let (_, after) = self.logs.prepare_checkpoint();
+        for file in before.iter().chain(&after) {
+            file.sync().map_err(|error| self.trust.lose("log", error))?;
+        }
+        let refs = self.refs(&saved);
+        let write = || {
+            checkpoint::write(&*self.disk, &saved).map_err(|error| {
+                if disk::is_full(&error) {
+                    StoreError::Full
+                } else {
+                    self.trust.lose("checkpoint", error)
+                }
+            })
+        };
+        self.with_reserve(write)?;
+        kept.generation = saved.generation;
+        kept.older = std::mem::replace(&mut kept.newest, refs);
+        kept.journal = kept.older.journal;
+        self.give_back(&kept).map_err(|error| self.trust.lose("upkeep", error))
+    }
+
+    fn snapshot(&self, kept: &mut Kept, now: Timestamp) -> Checkpoint {
+        let catalogue = self.catalogue.read();
+        let topics = catalogue.list().iter().map(|topic| (**topic).clone()).collect();
+        let next_topic = catalogue.next();
+        drop(catalogue);
+        let mut state = self.state.lock();
+        if now.since(kept.period_start) > CANCEL_MEMORY {
+            let [recent, before] = &mut state.cancelled;
+            *before = std::mem::take(recent);
+            kept.period_start = now;
+        }
+        let spent: Vec<u64> =
+            state.runs.iter().filter(|(_, s)| s.is_spent()).map(|(&number, _)| number).collect();
+        for number in spent {
+            state.unshelve(number);
+            state.changes.push(ShelfChange::Remove(number));
+        }
+        Checkpoint {
+            generation: kept.generation + 1,
+            journal: state.journal_start(),
+            next: state.next,
+            next_run: state.next_run,
+            next_topic,
+            period_start: kept.period_start,
+            ended: ended_in_tables(&state),
+            cancelled: state.cancelled.clone(),
+            topics,
+            log_ends: Vec::new(),
+            runs: state.runs.iter().map(|(&number, shelved)| save(number, shelved)).collect(),
+        }
+    }
+
+    fn refs(&self, saved: &Checkpoint) -> Refs {
+        let state = self.state.lock();
+        let first_byte = |saved: &SavedRun| {
+            let blocks = &state.runs.get(&saved.number)?.run.blocks;
+            let after = blocks.partition_point(|block| block.first <= saved.watermark);
+            Some((saved.number, blocks.get(after.saturating_sub(1))?.offset))
+        };
+        Refs { journal: saved.journal, runs: saved.runs.iter().filter_map(first_byte).collect() }
+    }
+
+    fn give_back(&self, kept: &Kept) -> io::Result<()> {
+        let mut needed: BTreeSet<u64> = BTreeSet::new();
+        for refs in [&kept.newest, &kept.older] {
+            needed.extend(refs.runs.iter().map(|(number, _)| *number));
+        }
+        let state = self.state.lock();
+        needed.extend(state.runs.keys());
+        let next_run = state.next_run;
+        drop(state);
+        let mut removed = false;
+        for name in self.disk.list(Path::new(run::DIR))? {
+            let unused = |number: &u64| *number < next_run && !needed.contains(number);
+            if let Some(number) = run::number(&name).filter(unused) {
+                self.disk.remove(&run::path(number))?;
+                removed = true;
+            }
+        }
+        if removed {
+            self.disk.sync_dir(Path::new(run::DIR))?;
+        }
+        self.punch(kept)?;
+        self.writer.lock().recycle(kept.journal.min(kept.newest.journal))
+    }
+
+    fn punch(&self, kept: &Kept) -> io::Result<()> {
+        for &(number, first_byte) in &kept.older.runs {
+            let run = {
+                let mut state = self.state.lock();
+                let Some(shelved) = state.runs.get_mut(&number) else { continue };
+                if first_byte < shelved.punched + PUNCH_BYTES {
+                    continue;
+                }
+                shelved.punched = first_byte;
+                Arc::clone(&shelved.run)
+            };
+            match run.file.punch(run::HEADER_BYTES, first_byte - run::HEADER_BYTES) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn save(number: u64, shelved: &Shelved) -> SavedRun {
+    SavedRun {
+        number,
+        watermark: shelved.watermark(),
+        ended: shelved.ended_above_watermark(),
+        counts: shelved.counts.clone(),
+    }
+}
+
+fn ended_in_tables(state: &State) -> RoaringTreemap {
+    let mut ended = RoaringTreemap::new();
+    for tabled in [state.frozen.as_ref(), Some(&state.active)].into_iter().flatten() {
+        let first = tabled.table.first();
+        let gone = (0..tabled.table.len()).filter(|&index| tabled.gone.get(index));
+        ended.extend(gone.map(|index| first + index as u64));
+    }
+    ended
+}
+
+fn smallest(state: &State, count: usize) -> Vec<u64> {
+    let healthy = state.runs.iter().filter(|(_, shelved)| shelved.damaged_from.is_none());
+    let mut runs: Vec<(u64, u64)> = healthy.map(|(&n, s)| (s.run.entries, n)).collect();
+    runs.sort_unstable();
+    runs.into_iter().take(count).map(|(_, number)| number).collect()
+}

@@ -1,0 +1,90 @@
+//! From a frozen memory table to a run on the shelf.
+
+use std::io;
+use std::sync::Arc;
+
+use punctual_model::{Key, Timestamp, TopicId};
+
+use crate::disk::Disk;
+use crate::timeline::merge::ShelfChange;
+use crate::timeline::run::{Run, Stamp};
+use crate::timeline::run_writer::{Ids, RunWriter};
+use crate::timeline::shelf::{Shelved, start_of};
+use crate::timeline::table::{Bits, Table};
+use crate::timeline::{State, Tabled};
+
+/// A table written out: the run, and which entries it holds, in key order.
+#[derive(Debug)]
+pub struct Written {
+    run: Option<Run>,
+    order: Vec<(Timestamp, u32)>,
+}
+
+/// Writes what is alive in `table` as run `number`. The table may lose entries meanwhile;
+/// [`State::install`] sees to those.
+///
+/// # Errors
+/// As the disk says.
+pub fn write(
+    disk: &dyn Disk,
+    number: u64,
+    table: &Table,
+    gone: &Bits,
+    block_bytes: usize,
+) -> io::Result<Written> {
+    let alive = (0u32..).zip(table.iter()).filter(|(_, (index, _))| !gone.get(*index));
+    let mut order: Vec<(Timestamp, u32)> = alive.map(|(n, (_, slot))| (slot.due, n)).collect();
+    if order.is_empty() {
+        return Ok(Written { run: None, order });
+    }
+    order.sort_unstable();
+    let mut writer = RunWriter::create(disk, number, table.first(), block_bytes)?;
+    for &(_, index) in &order {
+        let index = index as usize;
+        let parts = (table.key(index), table.slot(index), table.content(index));
+        let (Some(key), Some(slot), Some(content)) = parts else { continue };
+        writer.push(key, slot.topic, content)?;
+    }
+    let stamps = table
+        .iter()
+        .map(|(index, slot)| {
+            (!gone.get(index)).then(|| Stamp::new(slot.due, slot.topic, slot.partition))
+        })
+        .collect();
+    let run = writer.finish(disk, &[Ids { first: table.first(), stamps }])?;
+    Ok(Written { run: Some(run), order })
+}
+
+impl State {
+    /// The frozen table, and what has ended in it, for [`write`].
+    #[must_use]
+    pub fn frozen(&self) -> Option<(Arc<Table>, Bits)> {
+        self.frozen.as_ref().map(|tabled| (Arc::clone(&tabled.table), tabled.gone.clone()))
+    }
+
+    /// Replaces the frozen table by the run that was made of it. What is due before the horizon
+    /// came through the near future and is not read again.
+    pub fn install(&mut self, written: Written) {
+        let Some(frozen) = self.frozen.take() else { return };
+        let Some(run) = written.run else { return };
+        let run = Arc::new(run);
+        let from = start_of(self.horizon);
+        let mut shelved = Shelved::new(Arc::clone(&run), from);
+        for &(due, index) in &written.order {
+            let Some((key, topic)) = entry(&frozen, index as usize) else { continue };
+            if frozen.gone.get(index as usize) {
+                shelved.end_unread(key);
+                shelved.discount(topic);
+            } else if due < self.horizon {
+                shelved.early.insert(key.sequence.get());
+            }
+        }
+        shelved.counts.retain(|topic, _| self.topics.contains(topic));
+        self.shelve(shelved);
+        self.changes.push(ShelfChange::Add(run, from));
+    }
+}
+
+fn entry(tabled: &Tabled, index: usize) -> Option<(Key, TopicId)> {
+    Some((tabled.table.key(index)?, tabled.table.slot(index)?.topic))
+}

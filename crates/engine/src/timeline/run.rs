@@ -1,0 +1,341 @@
+//! A run: entries sorted by key, written once, read from the front, searched by id.
+//!
+//! ```text
+//! header   magic 8 · version u32 · 0 u32 · number u64 · first sequence u64
+//! blocks   (length u32 · crc32c u32 · first due u64 · entries)…
+//!          entry: due step varint · (sequence - first sequence) varint · length varint · record
+//! ids      stamp u64 … for every sequence of each span, all ones where there is no entry; or
+//!          (offset u32 · stamp u64)… sorted, where most are missing
+//! index    per block: first due u64 · first sequence u64 · offset u64
+//! spans    per span: first sequence u64 · sequences u32 · kind u32 · offset u64 · entries u32
+//! counts   per topic: topic u32 · entries u64
+//! footer   see `Footer`, 96 bytes with a checksum over index, spans, counts and itself
+//! ```
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use punctual_model::ports::StoreError;
+use punctual_model::{Key, Partition, Sequence, Timestamp, TopicId};
+
+use crate::codec::{self, Malformed};
+use crate::disk::{self, Disk, DiskFile, Open};
+
+pub(crate) const MAGIC: &[u8; 8] = b"PUNCTRUN";
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const HEADER_BYTES: u64 = 32;
+pub(crate) const FOOTER_BYTES: usize = 96;
+pub(crate) const BLOCK_FRONT: usize = 16;
+pub(crate) const STAMP_BYTES: usize = 8;
+pub(crate) const SPARSE_BYTES: usize = 12;
+pub(crate) const ABSENT: u64 = u64::MAX;
+
+/// The directory of the runs.
+pub const DIR: &str = "timeline";
+
+/// The path of run `number`.
+#[must_use]
+pub fn path(number: u64) -> PathBuf {
+    PathBuf::from(format!("{DIR}/{number:020}.run"))
+}
+
+/// The number of the run called `name`, or `None` when it is not a run.
+#[must_use]
+pub fn number(name: &str) -> Option<u64> {
+    name.strip_suffix(".run")?.parse().ok()
+}
+
+/// What a run keeps to recognise an id: the due time, and a mix of topic and partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(pub(crate) u64);
+
+impl Stamp {
+    /// The stamp of a message.
+    #[must_use]
+    pub fn new(due: Timestamp, topic: TopicId, partition: Partition) -> Self {
+        let place = (u64::from(topic.get()) << 16) | u64::from(partition.get());
+        let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
+        Self((mixed << 48) | due.as_millis())
+    }
+}
+
+/// A finished run, open for reading.
+#[derive(Debug)]
+pub struct Run {
+    /// Its number; unique for ever.
+    pub number: u64,
+    /// Its blocks, in key order.
+    pub blocks: Vec<BlockAt>,
+    /// Which sequences it may hold, in order.
+    pub spans: Vec<SpanAt>,
+    /// How many entries each topic had when it was written.
+    pub counts: HashMap<TopicId, u64>,
+    /// The number of entries when it was written.
+    pub entries: u64,
+    /// The key of its last entry.
+    pub last: Key,
+    pub(crate) first_sequence: u64,
+    pub(crate) data_end: u64,
+    pub(crate) file: Arc<dyn DiskFile>,
+}
+
+/// Where a block starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockAt {
+    /// The key of its first entry.
+    pub first: Key,
+    /// Its place in the file.
+    pub offset: u64,
+}
+
+/// Where the ids of a range of sequences are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanAt {
+    /// The first sequence.
+    pub first: u64,
+    /// How many sequences, present or not.
+    pub sequences: u32,
+    /// Whether only the present ones are listed.
+    pub sparse: bool,
+    /// The place of the list in the file.
+    pub offset: u64,
+    /// How many entries are present.
+    pub entries: u32,
+}
+
+/// The fixed end of a run file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub(crate) number: u64,
+    pub(crate) entries: u64,
+    pub(crate) last: Key,
+    pub(crate) data_end: u64,
+    pub(crate) tail_offset: u64,
+    pub(crate) blocks: u32,
+    pub(crate) spans: u32,
+    pub(crate) topics: u32,
+}
+
+impl Footer {
+    /// The footer for a tail section with these bytes.
+    pub(crate) fn encode(&self, tail: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FOOTER_BYTES);
+        for value in [
+            self.number,
+            self.entries,
+            self.last.due.as_millis(),
+            self.last.sequence.get(),
+            self.data_end,
+            self.tail_offset,
+        ] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        for value in [self.blocks, self.spans, self.topics] {
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        out.resize(FOOTER_BYTES - 12, 0);
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(tail), &out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(MAGIC);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<(Self, u32), Malformed> {
+        let mut rest = bytes;
+        let rest = &mut rest;
+        let footer = Self {
+            number: codec::get_u64(rest)?,
+            entries: codec::get_u64(rest)?,
+            last: get_key(rest)?,
+            data_end: codec::get_u64(rest)?,
+            tail_offset: codec::get_u64(rest)?,
+            blocks: codec::get_u32(rest)?,
+            spans: codec::get_u32(rest)?,
+            topics: codec::get_u32(rest)?,
+        };
+        let mut end = bytes.get(FOOTER_BYTES - 12..).ok_or(Malformed)?;
+        let checksum = codec::get_u32(&mut end)?;
+        if end == MAGIC { Ok((footer, checksum)) } else { Err(Malformed) }
+    }
+}
+
+fn get_key(rest: &mut &[u8]) -> Result<Key, Malformed> {
+    let due = Timestamp::from_millis(codec::get_u64(rest)?).ok_or(Malformed)?;
+    let sequence = Sequence::new(codec::get_u64(rest)?).ok_or(Malformed)?;
+    Ok(Key { due, sequence })
+}
+
+impl Run {
+    /// Opens run `number` and reads its footer, index and spans; the blocks stay on disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it is missing, of another version or not whole.
+    pub fn open(disk: &dyn Disk, number: u64) -> Result<Self, StoreError> {
+        let file = disk.open(&path(number), Open::Existing).map_err(|e| unreadable(number, &e))?;
+        Self::read(file, number).map_err(|error| unreadable(number, &error))
+    }
+
+    fn read(file: Arc<dyn DiskFile>, number: u64) -> io::Result<Self> {
+        let len = file.len()?;
+        let header_bytes = usize::try_from(HEADER_BYTES).map_err(io::Error::other)?;
+        let header = disk::read_exact(&*file, 0, header_bytes)?;
+        let first_sequence = read_header(&header, number).map_err(io::Error::other)?;
+        let footer_at = len.checked_sub(FOOTER_BYTES as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let footer_bytes = disk::read_exact(&*file, footer_at, FOOTER_BYTES)?;
+        let (footer, checksum) = Footer::decode(&footer_bytes).map_err(io::Error::other)?;
+        let tail_bytes = footer_at.checked_sub(footer.tail_offset).ok_or_else(not_whole)?;
+        let tail_bytes = usize::try_from(tail_bytes).map_err(io::Error::other)?;
+        let tail = disk::read_exact(&*file, footer.tail_offset, tail_bytes)?;
+        let checked = footer_bytes.get(..FOOTER_BYTES - 12).ok_or_else(not_whole)?;
+        let whole = crc32c::crc32c_append(crc32c::crc32c(&tail), checked) == checksum;
+        if !whole || footer.number != number {
+            return Err(not_whole());
+        }
+        let (blocks, spans, counts) = read_tail(&tail, &footer).map_err(io::Error::other)?;
+        Ok(Self {
+            number,
+            blocks,
+            spans,
+            counts,
+            entries: footer.entries,
+            last: footer.last,
+            first_sequence,
+            data_end: footer.data_end,
+            file,
+        })
+    }
+
+    /// The key of its first entry.
+    #[must_use]
+    pub fn first(&self) -> Key {
+        self.blocks.first().map_or(self.last, |block| block.first)
+    }
+
+    /// The stamp of `sequence`, or `None` when it is not in this run.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the disk does not answer.
+    pub fn stamp_of(&self, sequence: Sequence) -> Result<Option<Stamp>, StoreError> {
+        self.search(sequence.get()).map_err(|error| unreadable(self.number, &error))
+    }
+
+    fn search(&self, sequence: u64) -> io::Result<Option<Stamp>> {
+        let Some(span) = self.span(sequence) else { return Ok(None) };
+        let relative = sequence - span.first;
+        if span.sparse {
+            return self.search_sparse(span, relative);
+        }
+        let mut stamp = [0; STAMP_BYTES];
+        self.file.read_at(&mut stamp, span.offset + relative * STAMP_BYTES as u64)?;
+        let stamp = u64::from_le_bytes(stamp);
+        Ok((stamp != ABSENT).then_some(Stamp(stamp)))
+    }
+
+    fn search_sparse(&self, span: &SpanAt, relative: u64) -> io::Result<Option<Stamp>> {
+        let (mut low, mut high) = (0, u64::from(span.entries));
+        while low < high {
+            let middle = low.midpoint(high);
+            let offset = span.offset + middle * SPARSE_BYTES as u64;
+            let bytes = disk::read_exact(&*self.file, offset, SPARSE_BYTES)?;
+            let mut rest = bytes.as_slice();
+            let found = u64::from(codec::get_u32(&mut rest).map_err(io::Error::other)?);
+            if found == relative {
+                let stamp = codec::get_u64(&mut rest).map_err(io::Error::other)?;
+                return Ok(Some(Stamp(stamp)));
+            }
+            if found < relative {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(None)
+    }
+
+    fn span(&self, sequence: u64) -> Option<&SpanAt> {
+        let after = self.spans.partition_point(|span| span.first <= sequence);
+        let span = self.spans.get(after.checked_sub(1)?)?;
+        (sequence - span.first < u64::from(span.sequences)).then_some(span)
+    }
+
+    /// The checked bytes of the entries of block `index`, and the due time its steps start from.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when it cannot be read or its checksum is wrong.
+    pub fn block(&self, index: usize) -> Result<Option<(Bytes, Timestamp)>, StoreError> {
+        let Some(block) = self.blocks.get(index) else { return Ok(None) };
+        let end = self.blocks.get(index + 1).map_or(self.data_end, |next| next.offset);
+        self.read_block(block.offset, end).map(Some).map_err(|error| {
+            StoreError::damaged(format_args!(
+                "block {index} at {} of {}: {error}",
+                block.offset,
+                path(self.number).display()
+            ))
+        })
+    }
+
+    fn read_block(&self, offset: u64, end: u64) -> io::Result<(Bytes, Timestamp)> {
+        let len = end.checked_sub(offset).ok_or_else(not_whole)?;
+        let len = usize::try_from(len).map_err(io::Error::other)?;
+        let bytes = disk::read_exact(&*self.file, offset, len)?;
+        let mut front = bytes.as_slice();
+        let stored_len = codec::get_u32(&mut front).map_err(io::Error::other)?;
+        let checksum = codec::get_u32(&mut front).map_err(io::Error::other)?;
+        if stored_len as usize != front.len() || crc32c::crc32c(front) != checksum {
+            return Err(not_whole());
+        }
+        let due = codec::get_u64(&mut front).map_err(io::Error::other)?;
+        let due = Timestamp::from_millis(due).ok_or_else(not_whole)?;
+        Ok((Bytes::from(bytes).slice(BLOCK_FRONT..), due))
+    }
+}
+
+fn read_header(mut header: &[u8], number: u64) -> Result<u64, Malformed> {
+    let magic = codec::take(&mut header, 8)?;
+    let version = codec::get_u32(&mut header)?;
+    codec::get_u32(&mut header)?;
+    let stored = codec::get_u64(&mut header)?;
+    if magic == MAGIC && version == VERSION && stored == number {
+        codec::get_u64(&mut header)
+    } else {
+        Err(Malformed)
+    }
+}
+
+type Tail = (Vec<BlockAt>, Vec<SpanAt>, HashMap<TopicId, u64>);
+
+fn read_tail(tail: &[u8], footer: &Footer) -> Result<Tail, Malformed> {
+    let mut rest = tail;
+    let rest = &mut rest;
+    let mut blocks = Vec::new();
+    for _ in 0..footer.blocks {
+        blocks.push(BlockAt { first: get_key(rest)?, offset: codec::get_u64(rest)? });
+    }
+    let mut spans = Vec::new();
+    for _ in 0..footer.spans {
+        spans.push(SpanAt {
+            first: codec::get_u64(rest)?,
+            sequences: codec::get_u32(rest)?,
+            sparse: codec::get_u32(rest)? != 0,
+            offset: codec::get_u64(rest)?,
+            entries: codec::get_u32(rest)?,
+        });
+    }
+    let mut counts = HashMap::new();
+    for _ in 0..footer.topics {
+        let topic = TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?;
+        counts.insert(topic, codec::get_u64(rest)?);
+    }
+    Ok((blocks, spans, counts))
+}
+
+fn not_whole() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the bytes are not those that were written")
+}
+
+fn unreadable(number: u64, error: &io::Error) -> StoreError {
+    StoreError::damaged(format_args!("{}: {error}", path(number).display()))
+}

@@ -1,0 +1,132 @@
+//! The memory table: accepted entries in the order of acceptance, until they are written as a run.
+//!
+//! Sequences in a table have no gaps, so an entry is found by subtraction. The bytes are those of
+//! the journal; nothing is copied when an entry comes in.
+
+use bytes::Bytes;
+use punctual_model::{Key, Partition, Sequence, Timestamp, TopicId};
+
+use crate::journal::Position;
+use crate::journal::change::Slot;
+
+/// Entries with consecutive sequences.
+#[derive(Debug)]
+pub struct Table {
+    first: u64,
+    slots: Vec<Placed>,
+    frames: Vec<Bytes>,
+    bytes: usize,
+    /// Where in the journal its first entry may stand.
+    pub journal_start: Position,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    slot: Slot,
+    frame: u32,
+}
+
+impl Table {
+    /// An empty table for the sequences from `first` on.
+    #[must_use]
+    pub const fn new(first: Sequence, journal_start: Position) -> Self {
+        Self { first: first.get(), slots: Vec::new(), frames: Vec::new(), bytes: 0, journal_start }
+    }
+
+    /// Adds the entries of one change; they follow what is there without a gap.
+    pub fn push(&mut self, frame: Bytes, slots: &[Slot]) {
+        let index = u32::try_from(self.frames.len()).expect("a table has few frames");
+        self.bytes += frame.len() + size_of_val(slots);
+        self.frames.push(frame);
+        self.slots.extend(slots.iter().map(|&slot| Placed { slot, frame: index }));
+    }
+
+    /// Adds a place that no entry has.
+    pub fn push_nothing(&mut self) {
+        let (Some(topic), Some(partition)) = (TopicId::new(0), Partition::new(0)) else { return };
+        let slot = Slot { due: Timestamp::MAX, topic, partition, offset: 0, length: 0 };
+        self.slots.push(Placed { slot, frame: u32::MAX });
+    }
+
+    /// Bytes of memory it holds.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The number of entries, gone ones included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether nothing was ever added.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The sequence of the first entry.
+    #[must_use]
+    pub const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The place of `sequence`, if it is in this table.
+    #[must_use]
+    pub fn index(&self, sequence: Sequence) -> Option<usize> {
+        let index = usize::try_from(sequence.get().checked_sub(self.first)?).ok()?;
+        (index < self.slots.len()).then_some(index)
+    }
+
+    /// The key of the entry at `index`.
+    #[must_use]
+    pub fn key(&self, index: usize) -> Option<Key> {
+        let placed = self.slots.get(index)?;
+        let sequence = Sequence::new(self.first + index as u64)?;
+        Some(Key { due: placed.slot.due, sequence })
+    }
+
+    /// The slot of the entry at `index`.
+    #[must_use]
+    pub fn slot(&self, index: usize) -> Option<&Slot> {
+        self.slots.get(index).map(|placed| &placed.slot)
+    }
+
+    /// The record of the entry at `index`.
+    #[must_use]
+    pub fn content(&self, index: usize) -> Option<&[u8]> {
+        let placed = self.slots.get(index)?;
+        let start = usize::try_from(placed.slot.offset).ok()?;
+        let end = start + usize::try_from(placed.slot.length).ok()?;
+        self.frames.get(usize::try_from(placed.frame).ok()?)?.get(start..end)
+    }
+
+    /// All entries in the order of acceptance.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        self.slots.iter().map(|placed| &placed.slot).enumerate()
+    }
+}
+
+/// A growing set of small numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Bits(Vec<u64>);
+
+impl Bits {
+    /// Whether `index` is in it.
+    #[must_use]
+    pub fn get(&self, index: usize) -> bool {
+        self.0.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    /// Adds `index`; false if it was there before.
+    pub fn set(&mut self, index: usize) -> bool {
+        if self.0.len() <= index / 64 {
+            self.0.resize(index / 64 + 1, 0);
+        }
+        let Some(word) = self.0.get_mut(index / 64) else { return false };
+        let fresh = *word & (1 << (index % 64)) == 0;
+        *word |= 1 << (index % 64);
+        fresh
+    }
+}

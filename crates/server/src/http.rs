@@ -1,0 +1,16 @@
+//! The HTTP listener: connections, routes, and one file per resource.
+//!
+//! Wire shapes come from `api` and stop here; behind this module there are only the model's types.
+
+pub(crate) mod listener;
+mod socket;
+mod router;
+mod access;
+pub(crate) mod shared;
+mod body;
+mod reply;
+mod problem;
+mod messages;
+mod topics;
+mod health;
+mod metrics;

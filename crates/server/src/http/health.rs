@@ -1,0 +1,25 @@
+//! Whether the server lives, and whether it takes requests.
+
+use http::StatusCode;
+use punctual_api::{Code, Problem};
+use serde::Serialize;
+
+use crate::http::reply::{Reply, json};
+use crate::http::router::Call;
+
+#[derive(Serialize)]
+struct Status {
+    status: &'static str,
+}
+
+pub(crate) fn live() -> Reply {
+    json(StatusCode::OK, &Status { status: "live" })
+}
+
+pub(crate) fn ready(call: &Call) -> Result<Reply, Problem> {
+    if call.shared.is_taking() {
+        Ok(json(StatusCode::OK, &Status { status: "ready" }))
+    } else {
+        Err(Problem::new(Code::Unavailable, "the server is ending"))
+    }
+}

@@ -1,0 +1,274 @@
+//! Every route, in one table, and the way from a request to its handler.
+//!
+//! A route is a line of [`ROUTES`] and cannot be written without its permission. Paths are matched
+//! as they were sent; only then are the captured parts decoded, so an escaped slash never moves a
+//! request to another route.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::header::{ALLOW, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request};
+use hyper::body::Incoming;
+use punctual_api::request::decode_path;
+use punctual_api::{Code, Problem};
+use punctual_model::{MessageId, TopicName};
+
+use crate::http::access::{Caller, Permission};
+use crate::http::reply::Reply;
+use crate::http::shared::Shared;
+use crate::http::{health, messages, metrics, problem, topics};
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Schedule,
+    Publish,
+    GetMessage,
+    CancelMessage,
+    ListScheduled,
+    ReadPartition,
+    ListTopics,
+    GetTopic,
+    PutTopic,
+    DeleteTopic,
+    Live,
+    ReadyNow,
+    Metrics,
+}
+
+struct Route {
+    method: Method,
+    path: &'static str,
+    permission: Permission,
+    operation: Operation,
+}
+
+const fn route(
+    method: Method,
+    path: &'static str,
+    permission: Permission,
+    operation: Operation,
+) -> Route {
+    Route { method, path, permission, operation }
+}
+
+#[rustfmt::skip]
+const ROUTES: &[Route] = &[
+    route(Method::POST,   "/v1/topics/{topic}/messages",                Permission::Send,    Operation::Schedule),
+    route(Method::POST,   "/v1/topics/{topic}/publish",                 Permission::Send,    Operation::Publish),
+    route(Method::GET,    "/v1/topics/{topic}/messages/{id}",           Permission::Read,    Operation::GetMessage),
+    route(Method::DELETE, "/v1/topics/{topic}/messages/{id}",           Permission::Cancel,  Operation::CancelMessage),
+    route(Method::GET,    "/v1/messages/{id}",                          Permission::Read,    Operation::GetMessage),
+    route(Method::DELETE, "/v1/messages/{id}",                          Permission::Cancel,  Operation::CancelMessage),
+    route(Method::GET,    "/v1/topics/{topic}/scheduled",               Permission::Read,    Operation::ListScheduled),
+    route(Method::GET,    "/v1/topics/{topic}/partitions/{partition}/messages", Permission::Read, Operation::ReadPartition),
+    route(Method::GET,    "/v1/topics",                                 Permission::See,     Operation::ListTopics),
+    route(Method::GET,    "/v1/topics/{topic}",                         Permission::See,     Operation::GetTopic),
+    route(Method::PUT,    "/v1/topics/{topic}",                         Permission::Manage,  Operation::PutTopic),
+    route(Method::DELETE, "/v1/topics/{topic}",                         Permission::Manage,  Operation::DeleteTopic),
+    route(Method::GET,    "/health/live",                               Permission::Anybody, Operation::Live),
+    route(Method::GET,    "/health/ready",                              Permission::Anybody, Operation::ReadyNow),
+    route(Method::GET,    "/metrics",                                   Permission::Observe, Operation::Metrics),
+];
+
+/// A request on its way to its handler.
+pub(crate) struct Call {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) parts: Parts,
+    pub(crate) body: Incoming,
+    place: Place,
+}
+
+/// Where in the path the captured parts are, as byte ranges.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    topic: Option<(usize, usize)>,
+    id: Option<(usize, usize)>,
+    partition: Option<(usize, usize)>,
+}
+
+impl Call {
+    fn part(&self, range: (usize, usize)) -> Result<Cow<'_, str>, Problem> {
+        decode_path(self.parts.uri.path().get(range.0..range.1).unwrap_or_default())
+    }
+
+    /// The topic of the path; `None` on a route without one.
+    pub(crate) fn topic(&self) -> Result<Option<TopicName>, Problem> {
+        let Some(range) = self.place.topic else {
+            return Ok(None);
+        };
+        let illegal = |detail: String| Problem::new(Code::InvalidTopicName, detail);
+        let text = self.part(range).map_err(|problem| illegal(problem.detail.into_owned()))?;
+        TopicName::new(&text).map(Some).map_err(|error| illegal(error.to_string()))
+    }
+
+    /// The topic of the path, on a route that has one.
+    pub(crate) fn topic_named(&self) -> Result<TopicName, Problem> {
+        self.topic()?.ok_or_else(|| Code::InvalidTopicName.into())
+    }
+
+    /// The message of the path. What is not an id of ours names no message.
+    pub(crate) fn id(&self) -> Result<MessageId, Problem> {
+        let text = self.part(self.place.id.unwrap_or_default());
+        text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| Code::NotFound.into())
+    }
+
+    /// The partition of the path.
+    pub(crate) fn partition(&self) -> Result<u16, Problem> {
+        let text = self.part(self.place.partition.unwrap_or_default())?;
+        text.parse().map_err(|_not_a_number| Code::NoSuchPartition.into())
+    }
+
+    /// The query string.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.parts.uri.query()
+    }
+}
+
+/// The table, prepared for matching.
+pub(crate) struct Router {
+    patterns: Vec<(Vec<&'static str>, &'static Route)>,
+}
+
+enum Match {
+    Found(&'static Route, Place),
+    OtherMethods(String),
+    Nothing,
+}
+
+impl Router {
+    pub(crate) fn new() -> Self {
+        let split = |route: &'static Route| (route.path.split('/').skip(1).collect(), route);
+        Self { patterns: ROUTES.iter().map(split).collect() }
+    }
+
+    fn find(&self, method: &Method, path: &str) -> Match {
+        // A HEAD is a GET whose answer is not sent.
+        let method = if method == Method::HEAD { &Method::GET } else { method };
+        let mut others = String::new();
+        for (pattern, route) in &self.patterns {
+            let Some(place) = place(pattern, path) else {
+                continue;
+            };
+            if route.method == *method {
+                return Match::Found(route, place);
+            }
+            if !others.is_empty() {
+                others.push_str(", ");
+            }
+            others.push_str(route.method.as_str());
+        }
+        if others.is_empty() { Match::Nothing } else { Match::OtherMethods(others) }
+    }
+}
+
+/// Where the captured parts are, if the path fits the pattern.
+fn place(pattern: &[&str], path: &str) -> Option<Place> {
+    let mut place = Place::default();
+    let mut parts = path.strip_prefix('/')?.split('/');
+    let mut start = 1;
+    for expected in pattern {
+        let part = parts.next()?;
+        let range = Some((start, start + part.len()));
+        match *expected {
+            "{topic}" => place.topic = range,
+            "{id}" => place.id = range,
+            "{partition}" => place.partition = range,
+            word if word == part => {}
+            _ => return None,
+        }
+        start += part.len() + 1;
+    }
+    parts.next().is_none().then_some(place)
+}
+
+/// Answers a request, whatever it is.
+pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+    let (parts, body) = request.into_parts();
+    if let Err(refusal) = shared.hosts.check(&parts.method, &parts.uri, &parts.headers) {
+        return problem::reply(&refusal);
+    }
+    match shared.router.find(&parts.method, parts.uri.path()) {
+        Match::Found(route, place) => {
+            if let Err(refusal) = Caller::Local.require(route.permission) {
+                return problem::reply(&refusal);
+            }
+            let call = Call { shared, parts, body, place };
+            let outcome = handle(route.operation, call).await;
+            outcome.unwrap_or_else(|refusal| problem::reply(&refusal))
+        }
+        Match::OtherMethods(methods) => {
+            let mut reply = problem::reply(&Code::MethodNotAllowed.into());
+            let methods = HeaderValue::from_str(&methods).expect("methods are plain words");
+            reply.headers_mut().insert(ALLOW, methods);
+            reply
+        }
+        Match::Nothing => problem::reply(&Code::RouteNotFound.into()),
+    }
+}
+
+async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
+    match operation {
+        Operation::Schedule => messages::schedule(call).await,
+        Operation::Publish => messages::publish(call).await,
+        Operation::GetMessage => messages::get(call).await,
+        Operation::CancelMessage => messages::cancel(call).await,
+        Operation::ListScheduled => messages::scheduled(call).await,
+        Operation::ReadPartition => topics::read_partition(call).await,
+        Operation::ListTopics => topics::list(call).await,
+        Operation::GetTopic => topics::get(call).await,
+        Operation::PutTopic => topics::put(call).await,
+        Operation::DeleteTopic => topics::delete(call).await,
+        Operation::Live => Ok(health::live()),
+        Operation::ReadyNow => health::ready(&call),
+        Operation::Metrics => Ok(metrics::show(&call)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_health_is_open_to_anybody() {
+        for route in ROUTES {
+            let open = route.permission == Permission::Anybody;
+            assert_eq!(open, route.path.starts_with("/health/"), "{}", route.path);
+        }
+    }
+
+    #[test]
+    fn what_changes_something_needs_a_right_to_change() {
+        for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
+            let changes = matches!(
+                route.permission,
+                Permission::Send | Permission::Cancel | Permission::Manage
+            );
+            assert!(changes, "{} {}", route.method, route.path);
+        }
+    }
+
+    #[test]
+    fn no_route_hides_another() {
+        let router = Router::new();
+        for route in ROUTES {
+            match router.find(&route.method, route.path) {
+                Match::Found(found, _) => assert_eq!(found.path, route.path),
+                _ => panic!("{} is not found", route.path),
+            }
+        }
+    }
+
+    #[test]
+    fn paths_that_fit_nothing() {
+        let router = Router::new();
+        for path in ["/", "", "*", "/v1", "/v1/topics/", "/v1/topics/a/messages/b/c", "//v1/topics"]
+        {
+            let found = router.find(&Method::PATCH, path);
+            let nothing = matches!(found, Match::Nothing);
+            assert!(nothing || path == "/v1/topics/", "{path}");
+        }
+    }
+}

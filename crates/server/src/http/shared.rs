@@ -1,0 +1,49 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Semaphore;
+
+use crate::broker::Broker;
+use crate::config::{Config, HttpConfig};
+use crate::http::access::Hosts;
+use crate::http::router::Router;
+use crate::tasks::Tasks;
+
+/// What all requests share.
+pub(crate) struct Shared {
+    pub(crate) broker: Broker,
+    pub(crate) tasks: Tasks,
+    pub(crate) http: HttpConfig,
+    pub(crate) body_bytes_max: usize,
+    pub(crate) hosts: Hosts,
+    pub(crate) router: Router,
+    /// Bytes of requests that may still be taken in; what is held is given back with the answer.
+    pub(crate) held: Arc<Semaphore>,
+    taking: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(broker: Broker, tasks: Tasks, config: &Config) -> Self {
+        Self {
+            broker,
+            tasks,
+            hosts: Hosts::new(config.http.listen, &config.http.hosts),
+            held: Arc::new(Semaphore::new(config.http.held_bytes_max)),
+            http: config.http.clone(),
+            body_bytes_max: config.limits.body_bytes_max,
+            router: Router::new(),
+            taking: AtomicBool::new(true),
+        }
+    }
+
+    /// From now on the server calls itself not ready.
+    pub(crate) fn stop_taking(&self) {
+        self.taking.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_taking(&self) -> bool {
+        self.taking.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,173 @@
+//! A real server on a free port with a directory of its own, and raw requests to it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use punctual_server::app::{self, Ready, ServeError};
+use punctual_server::config::{Config, ConfigFile, Source};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// Longest wait for anything; only a failing test waits so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    serving: Option<JoinHandle<Result<(), ServeError>>>,
+    runtime: Runtime,
+    _data: TempDir,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {}", self.head, self.body))
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
+        let data = TempDir::new().expect("a directory");
+        let mut file = ConfigFile::default();
+        let path = data.path().join("data").display().to_string();
+        for (name, value) in
+            [("http.listen", "127.0.0.1:0"), ("store.data", &path)].iter().chain(settings)
+        {
+            file.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
+        }
+        let config = Config::try_from(file).expect("a valid configuration");
+        let runtime = Runtime::new().expect("a runtime");
+        let (ready, started) = oneshot::channel::<Ready>();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = runtime.spawn(app::serve(config, ready, async {
+            let _sender_gone = stopped.await.is_err();
+        }));
+        let ready = runtime.block_on(started).expect("it starts");
+        let address = ready.http;
+        Self { address, stop: Some(stop), serving: Some(serving), runtime, _data: data }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket");
+        stream
+    }
+
+    /// Asks to stop; what is under way goes on.
+    pub(crate) fn stop(&mut self) {
+        let _gone = self.stop.take().map(|stop| stop.send(()).is_err());
+    }
+
+    /// Waits for the end.
+    pub(crate) fn join(&mut self) -> Result<(), ServeError> {
+        self.stop();
+        let serving = self.serving.take().expect("joined once");
+        self.runtime.block_on(serving).expect("it does not panic")
+    }
+
+    /// Sends one request on a connection of its own and reads the whole answer.
+    pub(crate) fn raw(&self, request: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        // A server that refuses early may close before everything is sent.
+        let _broken = stream.write_all(request).is_err();
+        read_answer(&mut stream)
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+            body.len()
+        )
+        .into_bytes();
+        request.extend_from_slice(body);
+        self.raw(&request)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, "", b"")
+    }
+
+    pub(crate) fn post(&self, path: &str, json: impl AsRef<[u8]>) -> Answer {
+        self.request("POST", path, "content-type: application/json\r\n", json.as_ref())
+    }
+
+    /// What a refused request must leave as it was.
+    pub(crate) fn footprint(&self) -> (String, String) {
+        let metrics = self.get("/metrics").body;
+        let scheduled = metrics.lines().find(|line| line.starts_with("punctual_scheduled_total "));
+        let scheduled = scheduled.expect("the metric").to_owned();
+        (scheduled, self.get("/v1/topics").body)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(serving) = self.serving.take() {
+            let _outcome = self.runtime.block_on(serving).is_err();
+        }
+    }
+}
+
+/// Reads one answer, by its content-length or to the end.
+pub(crate) fn read_answer(stream: &mut TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        if let Some(answer) = complete(&bytes) {
+            return answer;
+        }
+        match stream.read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => bytes.extend_from_slice(&piece[..count]),
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    Answer { status: status(head), head: head.to_owned(), body: body.to_owned() }
+}
+
+fn complete(bytes: &[u8]) -> Option<Answer> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    let body = bytes[end + 4..].get(..length.parse().ok()?)?;
+    let body = String::from_utf8_lossy(body).into_owned();
+    Some(Answer { status: status(&head), head, body })
+}
+
+fn status(head: &str) -> u16 {
+    head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// Reads until the other side closes; how long that took, and what came.
+pub(crate) fn until_closed(stream: &mut TcpStream) -> (Duration, Vec<u8>) {
+    let start = Instant::now();
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("still open after {:?}: {error}", start.elapsed()),
+    }
+    (start.elapsed(), bytes)
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs what `make test` needs beyond Rust and a C compiler. Safe to repeat; does nothing when all
+# is there. Where it cannot install something it says what to install, and fails.
+set -euo pipefail
+
+missing=()
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Debian packages, as `command:package`.
+packages=()
+for pair in cc:build-essential faketime:faketime; do
+    have "${pair%%:*}" || packages+=("${pair##*:}")
+done
+if [ "${#packages[@]}" -gt 0 ]; then
+    if [ "$(id -u)" -eq 0 ] && have apt-get; then
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq
+        apt-get install -y -qq --no-install-recommends "${packages[@]}"
+    else
+        missing+=("the packages ${packages[*]} (Debian names), with your package manager")
+    fi
+fi
+
+if ! have cargo; then
+    missing+=("Rust 1.95 or newer, with cargo")
+else
+    for component in rustfmt clippy; do
+        if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then
+            if have rustup; then
+                rustup component add "$component"
+            else
+                missing+=("$component")
+            fi
+        fi
+    done
+    # About three minutes of one core, once.
+    cargo deny --version >/dev/null 2>&1 || cargo install --quiet --locked cargo-deny --version '^0.20'
+fi
+
+if [ "${#missing[@]}" -gt 0 ]; then
+    printf 'please install %s\n' "${missing[@]}" >&2
+    exit 1
+fi
