@@ -16,7 +16,8 @@ use crate::code::Code;
 use crate::problem::Problem;
 use crate::request::value::{bytes_of, checked_depth, json_problem};
 
-pub(crate) mod headers;
+pub(crate) mod bounded;
+mod headers;
 mod query;
 pub(crate) mod value;
 

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::code::Code;
 use crate::problem::Problem;
-use crate::request::headers::Members;
-use crate::request::value::{checked_depth, json_problem, string, whole};
+use crate::request::bounded::members;
+use crate::request::value::{checked_depth, string, whole};
 use crate::time::parse_duration;
 
 /// Settings of the contract that nothing stands behind yet.
@@ -42,15 +42,14 @@ impl TopicChange {
             return Ok(Self::default());
         }
         let text = checked_depth(json, depth_max)?;
-        let Members(members) = serde_json::from_str(text).map_err(|error| json_problem(&error))?;
         let mut change = Self::default();
         let mut seen = Vec::new();
-        for (name, value) in members {
+        for (name, value) in members(text, FIELDS_MAX, too_many)? {
             if seen.contains(&name) {
                 let detail = "a field occurs twice";
                 return Err(Problem::new(Code::DuplicateField, detail));
             }
-            change.set(&name, value.get())?;
+            change.set(&name, value)?;
             seen.push(name);
         }
         Ok(change)
@@ -77,6 +76,13 @@ impl TopicChange {
         }
         Ok(())
     }
+}
+
+/// More than there are.
+const FIELDS_MAX: usize = 32;
+
+fn too_many(most: usize) -> Problem {
+    Problem::new(Code::UnknownField, format!("a topic has fewer than {most} fields"))
 }
 
 fn partitions(raw: &str) -> Result<u16, Problem> {

@@ -55,10 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn message(topic: TopicId, start: u64, number: u64) -> Option<Armed> {
     let mut headers = Vec::new();
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         headers.push(Header { name: "kind".to_owned(), value: "example".into() });
     }
-    let key = (number % 3 > 0).then(|| format!("key-{}", number % 100).into());
+    let key = (!number.is_multiple_of(3)).then(|| format!("key-{}", number % 100).into());
     let key_of = Key {
         due: Timestamp::from_millis(start + number / 7)?,
         sequence: Sequence::new(number + 1)?,

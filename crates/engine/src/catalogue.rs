@@ -9,7 +9,7 @@ use punctual_model::{TopicId, TopicName, TopicSettings};
 
 /// The topics there are.
 #[derive(Debug, Default)]
-pub struct Catalogue {
+pub(crate) struct Catalogue {
     by_name: BTreeMap<TopicName, Arc<Topic>>,
     by_id: HashMap<TopicId, Arc<Topic>>,
     next: u32,
@@ -18,7 +18,7 @@ pub struct Catalogue {
 impl Catalogue {
     /// The topics of a checkpoint; new ones get numbers from `next` on.
     #[must_use]
-    pub fn new(topics: Vec<Topic>, next: u32) -> Self {
+    pub(crate) fn new(topics: Vec<Topic>, next: u32) -> Self {
         let mut catalogue = Self { next, ..Self::default() };
         for topic in topics {
             catalogue.put(topic);
@@ -30,7 +30,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`TopicError::CannotShrink`] and [`TopicError::TooMany`].
-    pub fn plan(&self, name: &TopicName, settings: TopicSettings) -> Result<Topic, TopicError> {
+    pub(crate) fn plan(&self, name: &TopicName, settings: TopicSettings) -> Result<Topic, TopicError> {
         let name = name.clone();
         if let Some(known) = self.by_name.get(&name) {
             if settings.partitions < known.settings.partitions {
@@ -46,7 +46,7 @@ impl Catalogue {
     }
 
     /// Adds or replaces a topic.
-    pub fn put(&mut self, topic: Topic) -> Arc<Topic> {
+    pub(crate) fn put(&mut self, topic: Topic) -> Arc<Topic> {
         self.next = self.next.max(topic.id.get() + 1);
         let topic = Arc::new(topic);
         self.by_name.insert(topic.name.clone(), Arc::clone(&topic));
@@ -55,7 +55,7 @@ impl Catalogue {
     }
 
     /// Removes a topic; its number is not given again.
-    pub fn delete(&mut self, id: TopicId) {
+    pub(crate) fn delete(&mut self, id: TopicId) {
         if let Some(topic) = self.by_id.remove(&id) {
             self.by_name.remove(&topic.name);
         }
@@ -63,25 +63,25 @@ impl Catalogue {
 
     /// The topic of that name.
     #[must_use]
-    pub fn by_name(&self, name: &TopicName) -> Option<Arc<Topic>> {
+    pub(crate) fn by_name(&self, name: &TopicName) -> Option<Arc<Topic>> {
         self.by_name.get(name).cloned()
     }
 
     /// The topic of that number.
     #[must_use]
-    pub fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
+    pub(crate) fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
         self.by_id.get(&id).cloned()
     }
 
     /// All topics, by name.
     #[must_use]
-    pub fn list(&self) -> Vec<Arc<Topic>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Topic>> {
         self.by_name.values().cloned().collect()
     }
 
     /// The number the next new topic gets.
     #[must_use]
-    pub const fn next(&self) -> u32 {
+    pub(crate) const fn next(&self) -> u32 {
         self.next
     }
 }

@@ -30,7 +30,7 @@ const FRONT: usize = 8 + 4 + 4 + 8;
 
 /// What a checkpoint says.
 #[derive(Clone, Debug, Default)]
-pub struct Checkpoint {
+pub(crate) struct Checkpoint {
     /// Counts checkpoints; the highest one counts.
     pub generation: u64,
     /// Where the journal has to be read from.
@@ -57,7 +57,7 @@ pub struct Checkpoint {
 
 /// A run as the checkpoint remembers it.
 #[derive(Clone, Debug)]
-pub struct SavedRun {
+pub(crate) struct SavedRun {
     /// Its number.
     pub number: u64,
     /// Everything before this has ended.
@@ -76,7 +76,7 @@ fn path(generation: u64) -> PathBuf {
 ///
 /// # Errors
 /// As the disk says.
-pub fn write(disk: &dyn Disk, checkpoint: &Checkpoint) -> io::Result<()> {
+pub(crate) fn write(disk: &dyn Disk, checkpoint: &Checkpoint) -> io::Result<()> {
     let bytes = encode(checkpoint)?;
     let draft = Path::new("checkpoint.new");
     let file = disk.open(draft, Open::Create)?;
@@ -91,7 +91,7 @@ pub fn write(disk: &dyn Disk, checkpoint: &Checkpoint) -> io::Result<()> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`] when there are checkpoints and none is whole.
-pub fn read(disk: &dyn Disk) -> Result<Option<Checkpoint>, StoreError> {
+pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Checkpoint>, StoreError> {
     let mut newest: Option<Checkpoint> = None;
     let mut damaged = None;
     for generation in 0..2 {

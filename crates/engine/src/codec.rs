@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 pub struct Malformed;
 
 /// Appends a varint of seven bits a byte, low bits first.
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(low_byte(value) | 0x80);
         value >>= 7;
@@ -20,7 +20,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends a length and the bytes.
-pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
@@ -29,7 +29,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 ///
 /// # Errors
 /// [`Malformed`] when it is cut short or longer than 64 bits.
-pub fn get_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
+pub(crate) fn get_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first().ok_or(Malformed)?;
@@ -50,7 +50,7 @@ pub fn get_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] also when more is announced than bytes remain.
-pub fn get_length(bytes: &mut &[u8]) -> Result<usize, Malformed> {
+pub(crate) fn get_length(bytes: &mut &[u8]) -> Result<usize, Malformed> {
     let length = usize::try_from(get_varint(bytes)?).map_err(|_e| Malformed)?;
     if length <= bytes.len() { Ok(length) } else { Err(Malformed) }
 }
@@ -59,7 +59,7 @@ pub fn get_length(bytes: &mut &[u8]) -> Result<usize, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] when fewer remain.
-pub fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
+pub(crate) fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malformed> {
     let (front, rest) = bytes.split_at_checked(count).ok_or(Malformed)?;
     *bytes = rest;
     Ok(front)
@@ -69,7 +69,7 @@ pub fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Result<&'a [u8], Malforme
 ///
 /// # Errors
 /// [`Malformed`] when none remains.
-pub fn get_u8(bytes: &mut &[u8]) -> Result<u8, Malformed> {
+pub(crate) fn get_u8(bytes: &mut &[u8]) -> Result<u8, Malformed> {
     bytes.try_get_u8().map_err(|_e| Malformed)
 }
 
@@ -77,7 +77,7 @@ pub fn get_u8(bytes: &mut &[u8]) -> Result<u8, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] when fewer remain.
-pub fn get_u16(bytes: &mut &[u8]) -> Result<u16, Malformed> {
+pub(crate) fn get_u16(bytes: &mut &[u8]) -> Result<u16, Malformed> {
     bytes.try_get_u16_le().map_err(|_e| Malformed)
 }
 
@@ -85,7 +85,7 @@ pub fn get_u16(bytes: &mut &[u8]) -> Result<u16, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] when fewer remain.
-pub fn get_u32(bytes: &mut &[u8]) -> Result<u32, Malformed> {
+pub(crate) fn get_u32(bytes: &mut &[u8]) -> Result<u32, Malformed> {
     bytes.try_get_u32_le().map_err(|_e| Malformed)
 }
 
@@ -93,13 +93,13 @@ pub fn get_u32(bytes: &mut &[u8]) -> Result<u32, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] when fewer remain.
-pub fn get_u64(bytes: &mut &[u8]) -> Result<u64, Malformed> {
+pub(crate) fn get_u64(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     bytes.try_get_u64_le().map_err(|_e| Malformed)
 }
 
 /// The part of `whole` that `part`, one of its subslices, covers, without copying.
 #[must_use]
-pub fn share(whole: &Bytes, part: &[u8]) -> Bytes {
+pub(crate) fn share(whole: &Bytes, part: &[u8]) -> Bytes {
     whole.slice_ref(part)
 }
 

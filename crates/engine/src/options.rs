@@ -23,8 +23,11 @@ pub enum Durability {
 pub struct Options {
     /// When an accepted change counts as safe.
     pub durability: Durability,
-    /// Memory for messages, in bytes: the tables, and the near future, take a share each.
-    pub memory_bytes: usize,
+    /// Bytes of messages in one memory table before it is written out as a run. While one is
+    /// written the next one fills.
+    pub table_bytes: usize,
+    /// Bytes of messages of the near future held ready; at twice that, accepting waits.
+    pub near_bytes: usize,
     /// Bytes of one journal file. The largest batch has to fit.
     pub journal_file_bytes: u64,
     /// Bytes kept free for deliveries and cancels on a full disk.
@@ -45,7 +48,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             durability: Durability::Fsync,
-            memory_bytes: 256 << 20,
+            table_bytes: 64 << 20,
+            near_bytes: 64 << 20,
             journal_file_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
             block_bytes: 64 << 10,
@@ -58,15 +62,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bytes of messages in one memory table before it is written out as a run.
+    /// The defaults, with `bytes` of memory for messages in all.
     #[must_use]
-    pub const fn table_bytes(&self) -> usize {
-        self.memory_bytes / 4
-    }
-
-    /// Bytes of messages of the near future held ready.
-    #[must_use]
-    pub const fn near_bytes(&self) -> usize {
-        self.memory_bytes / 4
+    pub fn with_memory(bytes: usize) -> Self {
+        Self { table_bytes: bytes / 4, near_bytes: bytes / 4, ..Self::default() }
     }
 }

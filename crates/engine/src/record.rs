@@ -19,7 +19,7 @@ const FLAGS_KNOWN: u8 = FLAG_DATE;
 
 /// What a stored record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     /// The topic it goes to.
     pub topic: TopicId,
     /// The partition it goes to.
@@ -31,7 +31,7 @@ pub struct Record {
 }
 
 /// Appends the stored form of `entry`.
-pub fn encode(out: &mut Vec<u8>, entry: &Entry) {
+pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry) {
     let message = &entry.message;
     out.push(match entry.basis {
         Basis::Delay => 0,
@@ -58,7 +58,7 @@ pub fn encode(out: &mut Vec<u8>, entry: &Entry) {
 ///
 /// # Errors
 /// [`Malformed`] for bytes that [`encode`] does not write.
-pub fn decode(content: &Bytes) -> Result<Record, Malformed> {
+pub(crate) fn decode(content: &Bytes) -> Result<Record, Malformed> {
     let mut rest: &[u8] = content;
     let (basis, topic, partition) = decode_front(&mut rest)?;
     let key = decode_key(&mut rest)?.map(|key| codec::share(content, key));
@@ -80,7 +80,7 @@ pub fn decode(content: &Bytes) -> Result<Record, Malformed> {
 
 /// The front of a stored record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peeked<'a> {
+pub(crate) struct Peeked<'a> {
     /// The topic it goes to.
     pub topic: TopicId,
     /// The partition it goes to.
@@ -93,7 +93,7 @@ pub struct Peeked<'a> {
 ///
 /// # Errors
 /// [`Malformed`] for bytes that [`encode`] does not write.
-pub fn peek(content: &[u8]) -> Result<Peeked<'_>, Malformed> {
+pub(crate) fn peek(content: &[u8]) -> Result<Peeked<'_>, Malformed> {
     let mut rest = content;
     let (_, topic, partition) = decode_front(&mut rest)?;
     Ok(Peeked { topic, partition, key: decode_key(&mut rest)? })

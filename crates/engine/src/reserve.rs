@@ -14,7 +14,7 @@ const PATH: &str = "reserve";
 
 /// The space set aside.
 #[derive(Debug)]
-pub struct Reserve {
+pub(crate) struct Reserve {
     disk: Arc<dyn Disk>,
     bytes: u64,
     spent: AtomicBool,
@@ -25,7 +25,7 @@ impl Reserve {
     ///
     /// # Errors
     /// As the disk says, but for being full.
-    pub fn open(disk: Arc<dyn Disk>, bytes: u64) -> io::Result<Self> {
+    pub(crate) fn open(disk: Arc<dyn Disk>, bytes: u64) -> io::Result<Self> {
         let reserve = Self { disk, bytes, spent: AtomicBool::new(true) };
         reserve.restore()?;
         Ok(reserve)
@@ -33,7 +33,7 @@ impl Reserve {
 
     /// Whether the disk is full.
     #[must_use]
-    pub fn is_spent(&self) -> bool {
+    pub(crate) fn is_spent(&self) -> bool {
         self.spent.load(Ordering::Acquire)
     }
 
@@ -41,7 +41,7 @@ impl Reserve {
     ///
     /// # Errors
     /// As the disk says.
-    pub fn spend(&self) -> io::Result<bool> {
+    pub(crate) fn spend(&self) -> io::Result<bool> {
         if self.spent.swap(true, Ordering::AcqRel) {
             return Ok(false);
         }
@@ -56,7 +56,7 @@ impl Reserve {
     ///
     /// # Errors
     /// As the disk says, but for being full.
-    pub fn restore(&self) -> io::Result<bool> {
+    pub(crate) fn restore(&self) -> io::Result<bool> {
         if !self.is_spent() {
             return Ok(true);
         }

@@ -11,14 +11,14 @@ use punctual_model::ports::StoreError;
 
 /// The trust in one open store; lost at most once.
 #[derive(Debug, Default)]
-pub struct Trust(OnceLock<Arc<str>>);
+pub(crate) struct Trust(OnceLock<Arc<str>>);
 
 impl Trust {
     /// Fine, or why not.
     ///
     /// # Errors
     /// [`StoreError::Poisoned`] once trust is lost.
-    pub fn check(&self) -> Result<(), StoreError> {
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
         match self.0.get() {
             None => Ok(()),
             Some(why) => Err(StoreError::Poisoned(Arc::clone(why))),
@@ -26,7 +26,7 @@ impl Trust {
     }
 
     /// Ends trust, and answers the error everybody gets from now on.
-    pub fn lose(&self, what: &str, error: impl fmt::Display) -> StoreError {
+    pub(crate) fn lose(&self, what: &str, error: impl fmt::Display) -> StoreError {
         let why = self.0.get_or_init(|| {
             tracing::error!(%error, what, "the store stops: a write failed");
             format!("{what}: {error}").into()

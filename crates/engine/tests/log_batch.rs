@@ -1,7 +1,5 @@
 //! The batch format: exact bytes out, and no harm from any bytes in.
 
-#![expect(clippy::unwrap_used, reason = "a failed set-up may stop a test")]
-
 mod log_support;
 
 use bytes::Bytes;
@@ -39,7 +37,7 @@ fn the_header_is_as_the_format_says() {
     let bytes = encode(&[body("a"), body("b")]);
     let (head, _) = bytes.split_at(HEADER_BYTES);
     assert_eq!(head[..8], 42_i64.to_be_bytes());
-    assert_eq!(head[8..12], (bytes.len() as i32 - 12).to_be_bytes());
+    assert_eq!(head[8..12], (i32::try_from(bytes.len()).unwrap() - 12).to_be_bytes());
     assert_eq!(head[12..17], [0, 0, 0, 0, 2]);
     assert_eq!(head[17..21], crc32c::crc32c(&bytes[21..]).to_be_bytes());
     assert_eq!(head[21..27], [0, 8, 0, 0, 0, 1]);

@@ -3,10 +3,12 @@
 mod log_support;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use log_support::*;
 use punctual_engine::log::LogOptions;
+use punctual_engine::log::batch::BatchHeader;
 use punctual_model::ports::{LogBounds, TopicError};
 use punctual_model::{Message, Span};
 
@@ -230,4 +232,118 @@ fn a_topic_gains_partitions_and_is_removed() {
     assert_eq!(store.logs.read(place(0, 0), 1), Err(TopicError::NotFound));
     assert!(!store.logs.contains(armed(1, 0, body("")).id()).unwrap());
     assert_eq!(fs::read_dir(store.dir.path().join("topics")).unwrap().count(), 0);
+}
+
+/// What Kafka's own tools check: each entry against the batch it points at.
+#[test]
+fn the_index_files_keep_to_the_rules_of_the_format() {
+    let mut store = Store::new(small(), 1);
+    for round in 0..2_u64 {
+        for n in 0..150 {
+            let first = round * 10_000 + n * 20;
+            let batch = numbered(first..first + 1 + n % 17, 100);
+            store.logs.deliver(&batch, at(20_000 + n / 3)).unwrap();
+        }
+        store.logs.maintain(&[settings(None, None)], at(30_000)).unwrap();
+        let saved = store.checkpoint();
+        check_index_files(&store);
+        // With a checkpoint the index goes on where it was.
+        store = store.reopen(small(), 1, &saved);
+        let first = round * 10_000 + 5000;
+        for n in first..first + 60 {
+            store.logs.deliver(&numbered(n..n + 1, 300), at(21_000 + n / 3)).unwrap();
+        }
+        store.checkpoint();
+        check_index_files(&store);
+        // Without a checkpoint everything is checked and the index files are made anew.
+        store = store.reopen(small(), 1, &[]);
+        store.logs.maintain(&[settings(None, None)], at(30_000)).unwrap();
+        store.checkpoint();
+        check_index_files(&store);
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "a check that can not be made has failed")]
+fn check_index_files(store: &Store) {
+    let mut entries = 0;
+    for log in store.files("log") {
+        let base: u64 = log.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+        let (headers, starts) = batches(&fs::read(&log).unwrap());
+        let read = |suffix| fs::read(log.with_extension(suffix)).unwrap_or_default();
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let mut expected = Vec::new();
+        let mut since = 0;
+        for (header, start) in headers.iter().zip(&starts) {
+            if since > 4096 {
+                expected.push((header.last_offset - base, *start));
+                since = 0;
+            }
+            since += header.bytes;
+        }
+        let offsets: Vec<_> =
+            read("index").chunks(8).map(|raw| (number(&raw[..4]), number(&raw[4..]))).collect();
+        assert_eq!(offsets, expected, "{}", log.display());
+        let times: Vec<_> = read("timeindex")
+            .chunks(12)
+            .map(|raw| (number(&raw[..8]), number(&raw[8..])))
+            .collect();
+        assert!(times.is_sorted_by(|a, b| a.0 < b.0), "{times:?}");
+        for (time, relative) in &times {
+            let batch = headers.iter().find(|batch| batch.last_offset == base + relative).unwrap();
+            assert_eq!(batch.timestamp, at(*time));
+        }
+        entries += offsets.len() + times.len();
+    }
+    assert!(entries > 60, "{entries} entries");
+}
+
+#[expect(clippy::unwrap_used, reason = "a check that can not be made has failed")]
+fn batches(bytes: &[u8]) -> (Vec<BatchHeader>, Vec<u64>) {
+    let (mut headers, mut starts) = (Vec::new(), Vec::new());
+    let mut at = 0;
+    while at < bytes.len() {
+        let header = BatchHeader::parse(&bytes[at..]).unwrap();
+        starts.push(at as u64);
+        at += usize::try_from(header.bytes).unwrap();
+        headers.push(header);
+    }
+    (headers, starts)
+}
+
+#[test]
+fn readers_are_not_disturbed_by_appends_and_retention() {
+    let store = Store::new(small(), 1);
+    let keep = [settings(None, Some(40_000))];
+    let logs = &store.logs;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut next = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let page = logs.read(place(0, next), 20).unwrap();
+                    for delivered in &page {
+                        assert!(delivered.offset >= next, "offsets only grow");
+                        next = delivered.offset + 1;
+                        let sequence = delivered.id.key.sequence.get();
+                        assert_eq!(sequence, delivered.offset);
+                        assert_eq!(delivered.message, body(format!("{sequence:0100}")));
+                    }
+                    if let Some(last) = page.last() {
+                        // Gone at worst, never damaged.
+                        logs.locate(last.id).unwrap();
+                    }
+                }
+            });
+        }
+        for n in 0..600 {
+            logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(10_000 + n)).unwrap();
+            if n % 7 == 0 {
+                store.checkpoint();
+                logs.maintain(&keep, at(10_000 + n)).unwrap();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(logs.bounds(topic(TOPIC), partition(0)).unwrap().start > 4000);
 }

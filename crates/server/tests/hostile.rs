@@ -82,7 +82,8 @@ fn g50_a_head_that_drips_is_closed() {
 
 #[test]
 fn g50_the_head_of_a_later_request_has_its_time_from_its_first_byte() {
-    let server = Server::with(&SHORT);
+    // With the idle timeout alone it would stay open for half a minute.
+    let server = Server::with(&[("http.header_timeout", "200ms"), ("http.idle_timeout", "30s")]);
     let mut stream = server.connect();
     let request = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request).expect("it is open");
@@ -238,6 +239,40 @@ fn g41_requests_hold_only_so_much_memory() {
     {
         assert!(start.elapsed() < PATIENCE, "what was held is given back");
     }
+}
+
+#[test]
+fn g40_answers_that_nobody_reads_hold_only_so_much_memory() {
+    let server = Server::with(&[("http.held_bytes_max", "64MiB")]);
+    let json = format!(r#"{{"body":"{}","delay":"1h"}}"#, "x".repeat((4 << 20) - 1));
+    for _ in 0..3 {
+        assert_eq!(server.post("/v1/topics/t/messages", &json).status, 201);
+    }
+    let page = server.get("/v1/topics/t/scheduled").json();
+    assert_eq!(page["messages"].as_array().unwrap().len(), 2, "a page is bounded in bytes too");
+    let cursor = page["next"].as_str().unwrap();
+    let rest = server.get(&format!("/v1/topics/t/scheduled?cursor={cursor}")).json();
+    assert_eq!(rest["messages"].as_array().unwrap().len(), 1);
+    assert_eq!(rest["next"], serde_json::Value::Null);
+
+    let request = "GET /v1/topics/t/scheduled HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut unread = Vec::new();
+    for _ in 0..16 {
+        let mut stream = server.connect();
+        // More answers than the sockets themselves can hold.
+        stream.write_all(request.repeat(8).as_bytes()).expect("it is open");
+        unread.push(stream);
+    }
+    let start = Instant::now();
+    loop {
+        let answer = server.get("/v1/topics/t/scheduled");
+        if answer.status != 200 {
+            assert_eq!((answer.status, answer.code().as_str()), (429, "too_busy"));
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "nothing bounds the answers");
+    }
+    still_serves(&server);
 }
 
 #[test]

@@ -57,7 +57,6 @@ fn a_message_with_everything() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table")]
 fn each_fault_has_its_code() {
     let deep = format!(r#"{{"body":{}{}}}"#, "[".repeat(64), "]".repeat(64));
     let cases = [
@@ -144,6 +143,16 @@ fn parameters_of_a_publish() {
     ] {
         assert_eq!(published(Some(query), Bytes::new()).unwrap_err().code, code, "{query}");
     }
+}
+
+#[test]
+fn g40_many_small_elements_are_skipped_not_kept() {
+    let items = format!(r#"{{"body":1,"headers":[0{}]}}"#, ",0".repeat(100_000));
+    assert_eq!(refused(&items).code, Code::TooManyHeaders);
+    let members = format!(r#"{{"body":1,"headers":{{"":0{}}}}}"#, r#","":0"#.repeat(100_000));
+    assert_eq!(refused(&members).code, Code::TooManyHeaders);
+    let broken = format!(r#"{{"body":1,"headers":[0{},]}}"#, ",0".repeat(100));
+    assert_eq!(refused(&broken).code, Code::InvalidJson);
 }
 
 proptest! {

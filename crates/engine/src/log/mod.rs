@@ -78,6 +78,13 @@ pub struct LogEnd {
     pub offset: u64,
 }
 
+impl LogEnd {
+    /// The partition it is of.
+    const fn place(&self) -> (TopicId, Partition) {
+        (self.topic, self.partition)
+    }
+}
+
 /// Something that must be synced before a checkpoint is valid.
 #[derive(Clone, Debug)]
 pub enum Unsynced {
@@ -149,9 +156,10 @@ impl Logs {
         }
     }
 
-    /// Opens or makes the partitions of a topic that are not open yet. `saved` are the ends that
-    /// the checkpoint has for this topic; those of others are ignored. `delivered` receives the id
-    /// of every record that the checkpoint does not know.
+    /// Opens or makes the partitions of a topic that are not open yet. `saved` is what the
+    /// checkpoint has, in the order of [`prepare_checkpoint`](Self::prepare_checkpoint); other
+    /// topics may be among it. `delivered` receives the id of every record that the checkpoint does
+    /// not know; for a partition that `saved` does not name, that is every record.
     ///
     /// A tail that a crash left unfinished is cut, with a warning in the log of the process.
     ///
@@ -169,8 +177,8 @@ impl Logs {
         let missing: Vec<Partition> = numbers.skip(logs.len()).collect();
         self.make_dirs(topic, &missing)?;
         for partition in missing {
-            let same = |end: &&LogEnd| end.topic == topic && end.partition == partition;
-            let saved = saved.iter().find(same).copied();
+            let slot = saved.binary_search_by_key(&(topic, partition), LogEnd::place);
+            let saved = slot.ok().and_then(|slot| saved.get(slot)).copied();
             let dir = partition_dir(topic, partition);
             let (disk, options) = (&*self.disk, &self.options);
             let segments = Recovery { disk, options, dir: &dir, saved, delivered }.run()?;
@@ -331,7 +339,7 @@ impl Logs {
             .flat_map(|logs| logs.iter())
             .filter_map(|log| log.prepare_checkpoint(&mut unsynced))
             .collect();
-        ends.sort_unstable_by_key(|end| (end.topic, end.partition));
+        ends.sort_unstable_by_key(LogEnd::place);
         (ends, unsynced)
     }
 

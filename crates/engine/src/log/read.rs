@@ -160,12 +160,14 @@ impl View<'_> {
     fn log_file(&self) -> Result<Arc<dyn DiskFile>, Trouble> {
         match &self.file {
             Some(file) => Ok(Arc::clone(file)),
-            None => self.open(Kind::Log).map_err(|error| {
-                let gone = error.kind() == io::ErrorKind::NotFound;
-                let error = read_error(&self.path(Kind::Log), &error);
-                if gone { Trouble::Vanished(error) } else { Trouble::Store(error) }
-            }),
+            None => self.open(Kind::Log).map_err(|error| self.lost(Kind::Log, &error)),
         }
+    }
+
+    fn lost(&self, kind: Kind, error: &io::Error) -> Trouble {
+        let gone = error.kind() == io::ErrorKind::NotFound;
+        let error = read_error(&self.path(kind), error);
+        if gone { Trouble::Vanished(error) } else { Trouble::Store(error) }
     }
 
     fn failed(&self, error: &io::Error) -> Trouble {
@@ -216,7 +218,7 @@ impl View<'_> {
             let relative = self
                 .open(Kind::Ids)
                 .and_then(|ids| ids::find(&*ids, trailer.count, id.key.sequence))
-                .map_err(|error| Trouble::Store(read_error(&self.path(Kind::Ids), &error)))?;
+                .map_err(|error| self.lost(Kind::Ids, &error))?;
             let Some(relative) = relative else {
                 return Ok(None);
             };

@@ -7,6 +7,7 @@
 //! written, is cut. A batch that was written and then changed, with intact batches behind it, is
 //! damage, and is never cut silently.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,11 +48,12 @@ impl Recovery<'_> {
     /// The segments of the partition, oldest first; the last one is active.
     pub(super) fn run(mut self) -> Result<Vec<Segment>, StoreError> {
         let names = self.disk.list(self.dir).map_err(|error| read_error(self.dir, &error))?;
-        let files: Vec<_> = names.iter().filter_map(|name| segment::parse_name(name)).collect();
+        let files: BTreeSet<(u64, Kind)> =
+            names.iter().filter_map(|name| segment::parse_name(name)).collect();
         let bases: Vec<u64> =
             files.iter().filter(|(_, kind)| *kind == Kind::Log).map(|(base, _)| *base).collect();
         for (base, kind) in &files {
-            if !bases.contains(base) {
+            if bases.binary_search(base).is_err() {
                 remove_file(self.disk, &segment::path(self.dir, *base, *kind))?;
             }
         }
@@ -99,7 +101,9 @@ impl Recovery<'_> {
         let log = segment::path(self.dir, saved.segment, Kind::Log);
         match bases.first() {
             None => Err(damage(&log, 0, "the checkpoint knows this file, and it is gone")),
-            Some(&first) if first <= saved.segment && !bases.contains(&saved.segment) => {
+            Some(&first)
+                if first <= saved.segment && bases.binary_search(&saved.segment).is_err() =>
+            {
                 Err(damage(&log, 0, "the checkpoint knows this file, and it is gone"))
             }
             Some(_) => Ok(()),

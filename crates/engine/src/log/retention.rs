@@ -44,7 +44,8 @@ impl PartitionLog {
     fn seal(&self, base: u64) -> Result<bool, StoreError> {
         let dir = self.dir();
         let log = segment::path(&dir, base, Kind::Log);
-        let (file, bytes, end, times) = {
+        let path = segment::path(&dir, base, Kind::Ids);
+        let (file, ids, bytes, end, times) = {
             let mut state = self.state.lock();
             let Some(segment) = find(&mut state, base) else {
                 return Ok(true);
@@ -54,7 +55,9 @@ impl PartitionLog {
                 segment.sealed = true;
                 return Ok(true);
             };
-            (file, segment.bytes, segment.end, times)
+            // Made under the lock, so that no file appears in a directory that is being removed.
+            let ids = self.disk.open(&path, Open::Create);
+            (file, ids, segment.bytes, segment.end, times)
         };
         let mut entries = Vec::new();
         let mut scanner = Scanner::new(&*file, 0, bytes);
@@ -71,11 +74,7 @@ impl PartitionLog {
                 entries.push(IdEntry { sequence: id.key.sequence, relative });
             }
         }
-        let path = segment::path(&dir, base, Kind::Ids);
-        let written = self
-            .disk
-            .open(&path, Open::Create)
-            .and_then(|file| ids::write(&*file, entries, (end, bytes), times));
+        let written = ids.and_then(|ids| ids::write(&*ids, entries, (end, bytes), times));
         let mut state = self.state.lock();
         let Some(segment) = find(&mut state, base) else {
             return Ok(true);

@@ -24,7 +24,7 @@ pub(super) const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub(super) const SEGMENT_OFFSETS_MAX: u64 = 1 << 30;
 
 /// The kinds of files of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// The batches.
     Log,

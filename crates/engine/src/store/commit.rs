@@ -72,8 +72,8 @@ impl Store {
 
     fn is_crowded(&self, state: &crate::timeline::State) -> bool {
         let tables =
-            state.frozen.is_some() && state.active.table.bytes() >= self.options.table_bytes();
-        tables || state.near.bytes() >= 2 * self.options.near_bytes()
+            state.frozen.is_some() && state.active.table.bytes() >= self.options.table_bytes;
+        tables || state.near.bytes() >= 2 * self.options.near_bytes
     }
 
     fn make_room(&self, writer: &mut Writer, payload: usize) -> Result<(), StoreError> {
@@ -188,10 +188,10 @@ impl Store {
             });
         }
         let mut state = self.state.lock();
-        if state.near.bytes() > self.options.near_bytes() {
-            state.shrink(self.options.near_bytes() / 2);
+        if state.near.bytes() > self.options.near_bytes {
+            state.shrink(self.options.near_bytes / 2);
         }
-        if state.frozen.is_none() && state.active.table.bytes() >= self.options.table_bytes() {
+        if state.frozen.is_none() && state.active.table.bytes() >= self.options.table_bytes {
             state.freeze(end);
         }
         drop(state);

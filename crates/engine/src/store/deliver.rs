@@ -23,7 +23,7 @@ impl Store {
         let changes = {
             let mut state = self.state.lock();
             state.look_ahead(until, self.options.horizon);
-            state.shrink(self.options.near_bytes());
+            state.shrink(self.options.near_bytes);
             std::mem::take(&mut state.changes)
         };
         if !changes.is_empty() {
@@ -43,7 +43,7 @@ impl Store {
             }
         }
         let taken = reader.hand_out(&mut state, until, limit);
-        let crowded = state.near.bytes() >= self.options.near_bytes();
+        let crowded = state.near.bytes() >= self.options.near_bytes;
         drop(state);
         if !crowded {
             self.room.notify_all();

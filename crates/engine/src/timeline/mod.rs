@@ -231,7 +231,7 @@ impl State {
     #[must_use]
     pub fn standing(&self, id: MessageId, stamp: Option<Stamp>) -> Standing {
         let sequence = id.key.sequence;
-        if sequence >= self.next {
+        if sequence >= self.next || !self.topics.contains(&id.topic) {
             return Standing::Unknown;
         }
         let expected = Stamp::new(id.key.due, id.topic, id.partition);

@@ -31,6 +31,9 @@ impl State {
     #[must_use]
     pub fn sources(&self, query: PendingQuery) -> Sources {
         let from = first_key(&query);
+        if !self.topics.contains(&query.topic) {
+            return Sources { query, memory: Vec::new(), runs: Vec::new() };
+        }
         let mut smallest: BinaryHeap<(Key, usize, bool)> = BinaryHeap::new();
         let tables = [(self.frozen.as_ref(), true), (Some(&self.active), false)];
         for (tabled, frozen) in tables {

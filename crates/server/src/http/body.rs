@@ -80,7 +80,8 @@ fn too_large(limit: SizeLimit) -> Problem {
     Problem::new(limit.code, format!("it is larger than {} bytes", limit.bytes))
 }
 
-fn hold(shared: &Shared, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+/// Counts bytes as held, until the answer is dropped.
+pub(crate) fn hold(shared: &Shared, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
     if bytes == 0 {
         return Ok(None);
     }

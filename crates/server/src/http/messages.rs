@@ -18,7 +18,7 @@ use punctual_model::{
 use crate::broker::{Report, Request, Scheduled, When};
 use crate::http::body::{self, SizeLimit};
 use crate::http::problem::{of_broken_off, of_schedule, of_store};
-use crate::http::reply::{Reply, json};
+use crate::http::reply::{Reply, json, large_json};
 use crate::http::router::Call;
 use crate::http::shared::Shared;
 
@@ -26,6 +26,8 @@ use crate::http::shared::Shared;
 const JSON_BYTES_MAX: usize = BATCH_BYTES_MAX + BATCH_BYTES_MAX / 2;
 /// Larger requests are read on a thread that may be kept busy.
 const JSON_BYTES_INLINE: usize = 64 << 10;
+/// Most bytes of messages in one page, so that a page of large messages stays bounded.
+const PAGE_BYTES_MAX: usize = 8 << 20;
 const READ_LIMITS: ReadLimits =
     ReadLimits { depth: JSON_DEPTH_MAX, messages: BATCH_MESSAGES_MAX, headers: HEADERS_MAX };
 
@@ -140,7 +142,7 @@ pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
     let id = own_id(&call)?;
     let report = call.shared.broker.get(id).await.map_err(of_store)?.ok_or(Code::NotFound)?;
-    Ok(json(StatusCode::OK, &report_view(&report)))
+    large_json(&call.shared, &report_view(&report))
 }
 
 fn report_view(report: &Report) -> MessageView<'_> {
@@ -213,9 +215,15 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
     let topic = call.shared.broker.topics().by_name(&name).ok_or(Code::TopicNotFound)?;
     let query = PendingQuery { topic: topic.id, from, to, after, key, limit };
     let page = call.shared.broker.scheduled(query).await.map_err(of_store)?;
+    let shown = fitting(page.entries.iter().map(|entry| &entry.message));
+    let next = match page.entries.get(..shown).and_then(<[_]>::last) {
+        Some(last) if shown < page.entries.len() => Some(last.id.key),
+        _ => page.next,
+    };
     let messages = page
         .entries
         .iter()
+        .take(shown)
         .map(|entry| MessageView {
             id: entry.id.to_string(),
             topic: name.as_str(),
@@ -227,7 +235,18 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
             content: Some(content(&entry.message)),
         })
         .collect();
-    Ok(json(StatusCode::OK, &Page { messages, next: page.next.map(cursor_of) }))
+    large_json(&call.shared, &Page { messages, next: next.map(cursor_of) })
+}
+
+/// How many messages fit one page: at least one, and no more than [`PAGE_BYTES_MAX`] of them.
+pub(crate) fn fitting<'a>(messages: impl Iterator<Item = &'a Message>) -> usize {
+    let mut bytes = 0usize;
+    let within = messages.take_while(|message| {
+        let is_first = bytes == 0;
+        bytes = bytes.saturating_add(message.weight()).saturating_add(1);
+        is_first || bytes <= PAGE_BYTES_MAX
+    });
+    within.count()
 }
 
 /// Beyond the last due time there is can be nothing, so an edge there is the last one.

@@ -1,28 +1,63 @@
 //! Builds answers.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use punctual_api::Problem;
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::http::body::hold;
+use crate::http::shared::Shared;
 
 /// An answer, complete.
 pub(crate) type Reply = Response<Full<Bytes>>;
 
+/// Answers up to this size are not counted; the number of connections bounds them.
+const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 /// A value as JSON.
 pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Reply {
+    typed(status, JSON, rendered(value))
+}
+
+/// A value as JSON that may be large. It counts as held until its last byte has left, so that
+/// peers who ask for much and read nothing get a refusal and not all of the memory.
+pub(crate) fn large_json(shared: &Shared, value: &impl Serialize) -> Result<Reply, Problem> {
+    let text = rendered(value);
+    if text.len() <= UNCOUNTED_BYTES_MAX {
+        return Ok(typed(StatusCode::OK, JSON, text));
+    }
+    let permit = hold(shared, text.len())?;
+    Ok(typed(StatusCode::OK, JSON, Bytes::from_owner(Counted { text, _permit: permit })))
+}
+
+fn rendered(value: &impl Serialize) -> Vec<u8> {
     // Large enough for the answer to one message.
     let mut text = Vec::with_capacity(256);
     serde_json::to_writer(&mut text, value).expect("our own shapes have string keys and no faults");
-    typed(status, HeaderValue::from_static("application/json"), text)
+    text
+}
+
+struct Counted {
+    text: Vec<u8>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
 }
 
 /// Bytes of a given type.
-pub(crate) fn typed(status: StatusCode, media_type: HeaderValue, bytes: Vec<u8>) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from(bytes)));
+pub(crate) fn typed(status: StatusCode, media_type: HeaderValue, bytes: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(bytes.into()));
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, media_type);
-    let nosniff = HeaderValue::from_static("nosniff");
-    reply.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
 }

@@ -13,9 +13,9 @@ use punctual_model::ports::{LogPosition, Topic, TopicError, Topics};
 use punctual_model::{Span, TopicName, TopicSettings};
 
 use crate::http::body::{self, SizeLimit};
-use crate::http::messages::{content, partition, require_json, take_limit};
+use crate::http::messages::{content, fitting, partition, require_json, take_limit};
 use crate::http::problem::{of_broken_off, of_topic};
-use crate::http::reply::{Reply, json};
+use crate::http::reply::{Reply, json, large_json};
 use crate::http::router::Call;
 use crate::http::shared::Shared;
 
@@ -45,7 +45,7 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let more = start + page.len() < all.len();
     let next = page.last().filter(|_| more).map(|topic| topic.name.to_string());
     let topics = page.into_iter().map(|topic| view(topic, None)).collect();
-    Ok(json(StatusCode::OK, &TopicList { topics, next }))
+    large_json(&call.shared, &TopicList { topics, next })
 }
 
 /// `GET /v1/topics/{topic}`
@@ -143,9 +143,12 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
         Ok((delivered, bounds.start))
     })
     .await?;
-    let next = delivered.last().map_or(offset.max(start), |last| last.offset.saturating_add(1));
+    let shown = fitting(delivered.iter().map(|delivered| &delivered.message));
+    let last = delivered.get(..shown).and_then(<[_]>::last);
+    let next = last.map_or(offset.max(start), |last| last.offset.saturating_add(1));
     let messages = delivered
         .iter()
+        .take(shown)
         .map(|delivered| MessageView {
             id: delivered.id.to_string(),
             topic: name.as_str(),
@@ -157,7 +160,7 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
             content: Some(content(&delivered.message)),
         })
         .collect();
-    Ok(json(StatusCode::OK, &Page { messages, next }))
+    large_json(&call.shared, &Page { messages, next })
 }
 
 /// The topic is there, so what is missing is the partition.

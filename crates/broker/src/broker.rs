@@ -1,0 +1,192 @@
+//! The handle everybody calls, and the thread that fires.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use futures_channel::oneshot;
+use parking_lot::Mutex;
+use punctual_model::ports::{CancelOutcome, Outlet, StoreError, Timeline, Topics};
+use punctual_model::{Clock, DelayLevels, MessageId, Span, Timestamp, limits};
+
+use crate::deliver::Delivery;
+use crate::errands::Errands;
+use crate::fire::{self, Firing, Signal};
+use crate::stats::{Counters, Stats};
+use crate::time::BrokerTime;
+
+/// What can be set for a broker.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Largest body.
+    pub body_bytes_max: usize,
+    /// Longest delay.
+    pub delay_max: Span,
+    /// The delay levels.
+    pub levels: DelayLevels,
+    /// Whether a topic is made when it is first used.
+    pub auto_create: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: limits::BODY_BYTES_MAX,
+            delay_max: limits::DELAY_MAX,
+            levels: DelayLevels::default(),
+            auto_create: true,
+        }
+    }
+}
+
+/// A running broker. Clones are handles of the same one.
+#[derive(Debug)]
+pub struct Broker<T, O> {
+    pub(crate) shared: Arc<Shared<T>>,
+    _outlet: std::marker::PhantomData<fn() -> O>,
+}
+
+impl<T, O> Clone for Broker<T, O> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), _outlet: std::marker::PhantomData }
+    }
+}
+
+pub(crate) struct Shared<T> {
+    pub(crate) options: Options,
+    pub(crate) timeline: Arc<T>,
+    pub(crate) topics: Arc<dyn Topics>,
+    pub(crate) time: Arc<BrokerTime>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) errands: Errands,
+    pub(crate) turn: AtomicU64,
+    signal: Arc<Signal>,
+    firing: Mutex<Option<JoinHandle<()>>>,
+    failure: Mutex<Option<oneshot::Receiver<StoreError>>>,
+}
+
+impl<T> std::fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The parts a broker is made of.
+pub struct Parts<T, O> {
+    /// What is pending.
+    pub timeline: Arc<T>,
+    /// Where due messages go.
+    pub outlet: Arc<O>,
+    /// The topics.
+    pub topics: Arc<dyn Topics>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl<T, O> std::fmt::Debug for Parts<T, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("clock", &self.clock).finish_non_exhaustive()
+    }
+}
+
+impl<T: Timeline, O: Outlet> Broker<T, O> {
+    /// Puts a broker together and starts to fire.
+    ///
+    /// # Errors
+    /// As the operating system says when it has no thread left.
+    pub fn start(options: Options, parts: Parts<T, O>) -> io::Result<Self> {
+        let Parts { timeline, outlet, topics, clock } = parts;
+        let time = Arc::new(BrokerTime::new(clock));
+        let counters = Arc::new(Counters::default());
+        let signal = Arc::new(Signal::default());
+        let (failed, failure) = oneshot::channel();
+        let waker = Arc::clone(&signal);
+        timeline.listen(Arc::new(move || waker.wake()));
+        let delivery =
+            Delivery::new(Arc::clone(&timeline), outlet, Arc::clone(&time), Arc::clone(&counters));
+        let (firing, stop) = (Firing::new(delivery), Arc::clone(&signal));
+        let thread = std::thread::Builder::new().name("punctual-fire".to_owned());
+        let thread = thread.spawn(move || {
+            if let Err(error) = fire::run(firing, &stop) {
+                tracing::error!(%error, "firing has stopped");
+                // Receiver gone: nobody waits for failures any more.
+                drop(failed.send(error));
+            }
+        })?;
+        let shared = Shared {
+            options,
+            timeline,
+            topics,
+            time,
+            counters,
+            errands: Errands::start()?,
+            turn: AtomicU64::new(0),
+            signal,
+            firing: Mutex::new(Some(thread)),
+            failure: Mutex::new(Some(failure)),
+        };
+        Ok(Self { shared: Arc::new(shared), _outlet: std::marker::PhantomData })
+    }
+
+    /// Withdraws messages that have not fired, each with a definite outcome. `Ok` means that the
+    /// outcomes survive a crash.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<CancelOutcome>, StoreError> {
+        let outcomes = self.shared.timeline.cancel(ids).await?;
+        let cancelled = outcomes.iter().filter(|o| **o == CancelOutcome::Cancelled).count();
+        self.shared.counters.cancelled.fetch_add(cancelled as u64, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    /// The topics. Calls may block on the disk.
+    #[must_use]
+    pub fn topics(&self) -> &Arc<dyn Topics> {
+        &self.shared.topics
+    }
+
+    /// The broker clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.time.read().timestamp()
+    }
+
+    /// A look at the counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counts: HashMap<_, _> = self.shared.timeline.counts().into_iter().collect();
+        let topics = self.shared.topics.list();
+        let pending = topics
+            .iter()
+            .map(|topic| (topic.name.clone(), counts.get(&topic.id).copied().unwrap_or(0)))
+            .collect();
+        self.shared.counters.read(pending, self.shared.time.steps())
+    }
+
+    /// Waits until firing stops because the store is out of order. Only the first caller waits;
+    /// others, and those after a regular end, wait for ever.
+    pub async fn failed(&self) -> StoreError {
+        let failure = self.shared.failure.lock().take();
+        match failure {
+            Some(failure) => match failure.await {
+                Ok(error) => error,
+                Err(_ended) => std::future::pending().await,
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Stops firing. What was accepted stays in the timeline.
+    pub fn stop(&self) {
+        self.shared.signal.stop();
+        if let Some(thread) = self.shared.firing.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("firing ended by a panic");
+        }
+        self.shared.errands.close();
+    }
+}

@@ -1,0 +1,90 @@
+//! Talks to the server over its public HTTP API.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::Response;
+
+/// Longest time for a connection to come about.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time for one call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest answer taken: a page of the largest messages.
+const ANSWER_BYTES_MAX: u64 = 8 << 30;
+
+/// A server to talk to.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    server: String,
+}
+
+impl Client {
+    pub(crate) fn new(server: &str) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(CALL_TIMEOUT))
+            .build();
+        Self { agent: config.into(), server: server.trim_end_matches('/').to_owned() }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.read(self.agent.get(self.url(path)).call())
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> anyhow::Result<Value> {
+        self.read(self.agent.delete(self.url(path)).call())
+    }
+
+    pub(crate) fn post(&self, path: &str, json: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.post(self.url(path)).content_type("application/json");
+        self.read(request.send(json.to_string()))
+    }
+
+    pub(crate) fn put(&self, path: &str, json: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.put(self.url(path)).content_type("application/json");
+        self.read(request.send(json.to_string()))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.server)
+    }
+
+    fn read(&self, answer: Result<Response<ureq::Body>, ureq::Error>) -> anyhow::Result<Value> {
+        let mut answer = answer.with_context(|| format!("no answer from {}", self.server))?;
+        let status = answer.status();
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        let json: Option<Value> = serde_json::from_slice(&body).ok();
+        match json {
+            Some(json) if status.is_success() => Ok(json),
+            Some(problem) if problem["code"].is_string() => Err(refusal(&problem)),
+            _ => Err(anyhow!("{} does not answer as a server of punctual: {status}", self.server)),
+        }
+    }
+}
+
+/// What the server said about why.
+fn refusal(problem: &Value) -> anyhow::Error {
+    let text = |name: &str| crate::output::field(problem, name);
+    anyhow!("{} ({})", text("detail"), text("code"))
+}
+
+/// A part of a path or a query, escaped.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
+            escaped.push(char::from(byte));
+        } else if byte == b'.' && !matches!(text, "." | "..") {
+            escaped.push('.');
+        } else {
+            write!(escaped, "%{byte:02X}").expect("writing to a string cannot fail");
+        }
+    }
+    escaped
+}

@@ -1,0 +1,177 @@
+//! Do the commands do what they say, and tell the outcome by their exit code?
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+struct Server {
+    process: Child,
+    url: String,
+    _data: TempDir,
+}
+
+fn punctual() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.stdin(Stdio::null());
+    command
+}
+
+impl Server {
+    fn start() -> Self {
+        let data = TempDir::new().expect("a directory");
+        let mut process = punctual()
+            .args(["serve", "--http", "127.0.0.1:0", "--data"])
+            .arg(data.path().join("data"))
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut log = BufReader::new(process.stderr.take().expect("a pipe")).lines();
+        let ready = log.by_ref().map_while(Result::ok).find(|line| line.contains("ready"));
+        let ready = ready.expect("it says ready");
+        let address = ready.split("http=").nth(1).and_then(|rest| rest.split(' ').next());
+        let url = format!("http://{}", address.expect("it says where"));
+        // The rest is read too, so that the server never waits for somebody to read it.
+        std::thread::Builder::new().spawn(move || log.count()).expect("a thread");
+        Self { process, url, _data: data }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        punctual().args(arguments).env("PUNCTUAL_SERVER", &self.url).output().expect("it runs")
+    }
+
+    fn json(&self, arguments: &[&str]) -> Vec<Value> {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{arguments:?} {}", text(&output.stderr));
+        let lines = text(&output.stdout);
+        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status().expect("kill");
+        assert!(status.success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.process.kill().is_err();
+        let _gone = self.process.wait().is_err();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_message_by_command_line() {
+    let server = Server::start();
+    let send = ["send", "orders", "hello", "--delay", "1h", "--key", "k", "--header", "a=1=2"];
+    let id = server.json(&send)[0]["id"].as_str().unwrap().to_owned();
+    let message = &server.json(&["get", &id])[0];
+    assert_eq!((&message["body"], &message["key"]), (&"hello".into(), &"k".into()));
+    assert_eq!(message["headers"]["a"], "1=2");
+    assert_eq!(server.json(&["list", "orders", "--key", "k"])[0]["id"], id.as_str());
+    assert_eq!(server.json(&["list", "orders", "--limit", "0"]).len(), 0);
+    assert_eq!(server.json(&["cancel", &id])[0]["result"], "cancelled");
+    let again = server.run(&["cancel", &id]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("already_cancelled"));
+    assert_eq!(server.json(&["list", "orders"]).len(), 0);
+}
+
+#[test]
+fn a_body_from_a_pipe_is_kept_byte_for_byte() {
+    let server = Server::start();
+    let mut child = punctual()
+        .args(["send", "raw", "-", "--delay", "1h", "--json", "--server", &server.url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"\x00\xff").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let sent: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let message = &server.json(&["get", sent["id"].as_str().unwrap()])[0];
+    assert_eq!(message["body_base64"], "AP8=");
+}
+
+#[test]
+fn topics_by_command_line() {
+    let server = Server::start();
+    server.json(&["topics", "create", "t", "--partitions", "2", "--retention", "forever"]);
+    assert_eq!(server.json(&["topics", "show", "t"])[0]["partitions"], 2);
+    assert_eq!(server.json(&["topics", "list"]).len(), 1);
+    server.json(&["topics", "delete", "t"]);
+    assert_eq!(server.run(&["topics", "show", "t"]).status.code(), Some(1));
+}
+
+#[test]
+fn exit_codes() {
+    let server = Server::start();
+    for (arguments, code) in [
+        (&["send", "t", "x", "--delay", "-5s"][..], 1),
+        (&["send", "../t", "x"], 1),
+        (&["get", "nonsense"], 1),
+        (&["get", "x", "--server", "http://127.0.0.1:1"], 1),
+        (&["serve", "--http", "0.0.0.0:0"], 1),
+        (&["serve", "--durability", "never"], 1),
+        (&["serve", "--config", "/nowhere/punctual.toml"], 1),
+        (&["send", "t", "x", "--delay", "1s", "--level", "1"], 2),
+        (&["send", "t", "x", "--header", "novalue"], 2),
+        (&["dance"], 2),
+        (&["cancel"], 2),
+        (&["--help"], 0),
+        (&["--version"], 0),
+        (&["config", "print"], 0),
+    ] {
+        let output = server.run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?} {}", text(&output.stderr));
+        assert_eq!(output.stderr.is_empty(), code == 0, "{arguments:?} {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_printed_configuration_is_a_configuration() {
+    let data = TempDir::new().unwrap();
+    let first = punctual().args(["config", "print", "--durability", "os"]).output().unwrap();
+    let path = data.path().join("punctual.toml");
+    std::fs::write(&path, &first.stdout).unwrap();
+    let second = punctual().args(["config", "print", "--config"]).arg(&path).output().unwrap();
+    let values = |output: &Output| -> Vec<String> {
+        let text = text(&output.stdout);
+        text.lines().filter_map(|line| line.split(" # ").next().map(str::to_owned)).collect()
+    };
+    assert!(values(&first).contains(&"durability = \"os\"".to_owned()));
+    assert_eq!(values(&first), values(&second));
+}
+
+#[test]
+fn a_signal_ends_the_server_well() {
+    for signal in ["TERM", "INT"] {
+        let mut server = Server::start();
+        server.signal(signal);
+        assert_eq!(server.process.wait().unwrap().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_server_at_once() {
+    let mut server = Server::start();
+    let mut stream =
+        std::net::TcpStream::connect(server.url.trim_start_matches("http://")).unwrap();
+    let head = b"POST /v1/topics/t/publish HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n\
+                 expect: 100-continue\r\n\r\n";
+    stream.write_all(head).unwrap();
+    // The server is waiting for a body that will not come.
+    let mut line = [0; 25];
+    std::io::Read::read_exact(&mut stream, &mut line).unwrap();
+    server.signal("TERM");
+    let closed = || std::net::TcpStream::connect(server.url.trim_start_matches("http://")).is_err();
+    while !closed() {}
+    server.signal("TERM");
+    assert_eq!(server.process.wait().unwrap().code(), Some(130));
+}
