@@ -320,6 +320,7 @@ impl Shared {
         let interval = self.store.options.checkpoint_interval;
         let mut last = self.clock.read().monotonic;
         let mut last_maintained = last;
+        let mut saved = self.store.progress();
         let mut wait = UPKEEP_INTERVAL;
         while !self.is_closed() {
             let mut guard = self.upkeep.lock();
@@ -329,11 +330,14 @@ impl Shared {
             drop(guard);
             let reading = self.clock.read();
             let now = reading.timestamp();
-            let due = reading.monotonic.saturating_sub(last) >= interval;
+            let progress = self.store.progress();
+            let due = progress.is_far_from(saved)
+                || (progress != saved && reading.monotonic.saturating_sub(last) >= interval);
             wait = match self.store.upkeep(now, due) {
                 Ok(done) => {
-                    if due || done.flushed {
+                    if due || done.flushed || done.merged {
                         last = reading.monotonic;
+                        saved = progress;
                     }
                     UPKEEP_INTERVAL
                 }

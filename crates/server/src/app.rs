@@ -4,17 +4,28 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use punctual_model::ports::StoreError;
+use punctual_broker::stats::Buckets;
+use punctual_broker::{Options, Parts};
+use punctual_engine::disk::RealDisk;
+use punctual_engine::{Engine, OpenError, SYNC_BOUNDS_MICROS};
+use punctual_model::ports::{StoreError, Topics};
+use punctual_model::{Clock, DelayLevels, SystemClock};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use crate::broker::Broker;
-use crate::config::Config;
+use crate::config::{Config, Durability};
 use crate::http::listener;
 use crate::http::shared::Shared;
-use crate::tasks::Tasks;
+use crate::tasks::{BrokenOff, Tasks};
+
+/// The broker of this server: everything in the embedded store.
+pub(crate) type Broker = punctual_broker::Broker<Engine, Engine>;
+
+/// How often the store is asked whether it still stands.
+const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a started server tells.
 #[derive(Clone, Debug)]
@@ -36,9 +47,38 @@ pub enum ServeError {
         /// What the operating system said.
         error: std::io::Error,
     },
-    /// The store could not be opened, or failed on the way.
+    /// The directory could not be made or reached.
+    #[error("cannot use {} for the data: {error}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system said.
+        error: std::io::Error,
+    },
+    /// The store could not be opened.
+    #[error("cannot open the store in {}: {error}", path.display())]
+    Open {
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        error: OpenError,
+    },
+    /// A thread could not be started.
+    #[error("cannot start to fire: {0}")]
+    Fire(std::io::Error),
+    /// Opening the store ended in a panic.
+    #[error("opening the store: {0}")]
+    BrokenOff(#[from] BrokenOff),
+    /// The store failed on the way.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Figures that only the store knows.
+#[derive(Debug)]
+pub(crate) struct StoreFigures {
+    pub(crate) journal_sync: Buckets,
+    pub(crate) damaged_blocks: u64,
 }
 
 /// Serves until `shutdown` ends, then finishes what is under way. `ready` is told once requests
@@ -53,11 +93,14 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address = config.http.listen;
-    let taken = async { TcpListener::bind(address).await.and_then(|l| Ok((l.local_addr()?, l))) };
-    let (http, socket) = taken.await.map_err(|error| ServeError::Listen { address, error })?;
+    let taken = TcpListener::bind(address).await;
+    let taken = taken.and_then(|socket| Ok((socket.local_addr()?, socket)));
+    let (http, socket) = taken.map_err(|error| ServeError::Listen { address, error })?;
     let tasks = Tasks::default();
-    let broker = Broker::open(&config)?;
-    let shared = Arc::new(Shared::new(broker.clone(), tasks.clone(), &config));
+    let opened = config.clone();
+    let (engine, broker) = tasks.blocking(move || open(&opened)).await??;
+    let figures = store_figures(Arc::clone(&engine));
+    let shared = Arc::new(Shared::new(broker.clone(), figures, tasks.clone(), &config));
     tasks.spawn(listener::run(socket, Arc::clone(&shared)));
     info!(%http, data = %config.store.data.display(), "ready");
     // Nobody waiting for the news is fine.
@@ -66,13 +109,71 @@ pub async fn serve(
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
         error = broker.failed() => Err(ServeError::Store(error)),
+        error = store_failed(&engine) => Err(ServeError::Store(error)),
     };
     if let Err(error) = &outcome {
-        tracing::error!(%error, "the store failed; nothing more is acknowledged");
+        error!(%error, "the store failed; nothing more is acknowledged");
     }
     shared.stop_taking();
     if !tasks.stop(config.http.drain_timeout).await {
         warn!("requests still under way were broken off");
     }
+    let closing = move || {
+        broker.stop();
+        engine.close();
+    };
+    tasks.blocking(closing).await?;
     outcome
+}
+
+/// Opens the store and starts the broker over it. Blocks on the disk.
+fn open(config: &Config) -> Result<(Arc<Engine>, Broker), ServeError> {
+    let path = &config.store.data;
+    let disk =
+        RealDisk::new(path).map_err(|error| ServeError::Directory { path: path.clone(), error })?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut options = punctual_engine::Options::with_memory(config.store.memory);
+    options.durability = match config.store.durability {
+        Durability::Fsync => punctual_engine::Durability::Fsync,
+        Durability::Interval(interval) => punctual_engine::Durability::Interval(interval),
+        Durability::Os => punctual_engine::Durability::Os,
+    };
+    let engine = Engine::open(Arc::new(disk), options, Arc::clone(&clock))
+        .map_err(|error| ServeError::Open { path: path.clone(), error })?;
+    let engine = Arc::new(engine);
+    let parts = Parts {
+        timeline: Arc::clone(&engine),
+        outlet: Arc::clone(&engine),
+        topics: Arc::clone(&engine) as Arc<dyn Topics>,
+        clock,
+    };
+    let options = Options {
+        body_bytes_max: config.limits.body_bytes_max,
+        delay_max: config.limits.delay_max,
+        levels: DelayLevels::default(),
+        auto_create: config.topics.auto_create,
+    };
+    let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
+    Ok((engine, broker))
+}
+
+/// Ends when the store has stopped after a failed write, even while nothing fires.
+async fn store_failed(engine: &Engine) -> StoreError {
+    let mut interval = tokio::time::interval(STORE_CHECK_INTERVAL);
+    loop {
+        interval.tick().await;
+        if let Err(error) = engine.check() {
+            return error;
+        }
+    }
+}
+
+fn store_figures(engine: Arc<Engine>) -> Box<dyn Fn() -> StoreFigures + Send + Sync> {
+    Box::new(move || {
+        let (counts, micros) = engine.syncs().read();
+        StoreFigures {
+            journal_sync: Buckets::new(&SYNC_BOUNDS_MICROS, &counts, micros),
+            damaged_blocks: engine.store().damaged_blocks(),
+        }
+    })
 }

@@ -43,7 +43,7 @@ pub const KEYS: &[Key] = &[
     key("store.data", "./punctual-data", "directory of the data"),
     key("store.durability", "fsync", "when a write is on disk: fsync, interval or os"),
     key("store.interval", "100ms", "time between two flushes with durability = \"interval\""),
-    key("store.memory", "64MiB", "memory for messages that are not yet written in order"),
+    key("store.memory", "256MiB", "memory for messages on their way to and from the disk"),
     key("limits.body_bytes_max", "4MiB", "largest body of a message"),
     key("limits.delay_max", "40d", "longest delay"),
     key("topics.auto_create", "true", "whether a topic comes into being at its first use"),
@@ -307,7 +307,7 @@ pub struct StoreConfig {
     pub data: PathBuf,
     /// When a write is on disk.
     pub durability: Durability,
-    /// Memory for messages not yet written in order, in bytes.
+    /// Memory for messages on their way to and from the disk, in bytes.
     pub memory: usize,
 }
 
@@ -365,7 +365,7 @@ impl TryFrom<ConfigFile> for Config {
                     "os" => Ok(Durability::Os),
                     _ => Err("it is fsync, interval or os".to_owned()),
                 })?,
-                memory: file.get("store.memory", |text| bytes(text, 1 << 20..=1 << 40))?,
+                memory: file.get("store.memory", |text| bytes(text, 16 << 20..=1 << 40))?,
             },
             limits: LimitsConfig {
                 body_bytes_max: file

@@ -6,5 +6,4 @@
 pub mod config;
 pub mod tasks;
 pub mod app;
-mod broker;
 mod http;

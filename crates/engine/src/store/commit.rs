@@ -19,6 +19,9 @@ const CANCEL_BYTES: usize = 20;
 /// Bytes of the journal taken by a topic at most.
 const TOPIC_BYTES: usize = 512;
 
+/// Journal files behind one memory table at most: what a restart has to read.
+const JOURNAL_FILES_MAX: u64 = 3;
+
 /// A change on its way into the journal.
 enum Step {
     Schedule(Draft, Sequence),
@@ -191,7 +194,11 @@ impl Store {
         if state.near.bytes() > self.options.near_bytes {
             state.shrink(self.options.near_bytes / 2);
         }
-        if state.frozen.is_none() && state.active.table.bytes() >= self.options.table_bytes {
+        // Small groups and cancels fill the journal without filling the table.
+        let journaled = end.0.saturating_sub(state.active.table.journal_start.0);
+        let full = state.active.table.bytes() >= self.options.table_bytes
+            || journaled >= JOURNAL_FILES_MAX * self.options.journal_file_bytes;
+        if state.frozen.is_none() && full {
             state.freeze(end);
         }
         drop(state);

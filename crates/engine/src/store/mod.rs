@@ -29,7 +29,7 @@ use crate::trust::Trust;
 
 pub(crate) use commit::size as commit_size;
 pub use recovery::OpenError;
-pub use upkeep::Upkeep;
+pub use upkeep::{Progress, Upkeep};
 
 /// An open store.
 pub struct Store {

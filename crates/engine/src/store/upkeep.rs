@@ -21,6 +21,8 @@ use crate::timeline::{State, flush, run};
 const CANCEL_MEMORY: Span = Span::from_days(1);
 /// The consumed front of a run is given back in pieces of at least this.
 const PUNCH_BYTES: u64 = 4 << 20;
+/// Bytes appended to the logs between two checkpoints at most: what a restart has to check.
+const LOG_BYTES_MAX: u64 = 128 << 20;
 /// How many runs are merged at once.
 const MERGE_RUNS: usize = 64;
 
@@ -52,7 +54,29 @@ pub struct Upkeep {
     pub merged: bool,
 }
 
+/// How far journal and logs have come: what the next restart has to read grows with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    journal: Position,
+    log_bytes: u64,
+}
+
+impl Progress {
+    /// Whether the logs have grown so much since `earlier` that a restart would take long.
+    #[must_use]
+    pub const fn is_far_from(&self, earlier: Self) -> bool {
+        self.log_bytes - earlier.log_bytes >= LOG_BYTES_MAX
+    }
+}
+
 impl Store {
+    /// How far journal and logs have come.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let journal = self.writer.lock().end();
+        Progress { journal, log_bytes: self.logs.stats().bytes }
+    }
+
     /// Writes out a frozen table if there is one, merges runs if there are too many, and if either
     /// was done, or `checkpoint` asks for it, writes a checkpoint.
     ///

@@ -6,6 +6,7 @@ use http::header::CONTENT_TYPE;
 use punctual_api::answer::{Batch, Content, MessageView, Outcome, Page, ScheduledView, Time};
 use punctual_api::request::{NewMessage, Parameters, Posted, ReadLimits, published, read_messages};
 use punctual_api::{Code, Problem, request};
+use punctual_broker::{Report, Request, Scheduled, When};
 use punctual_model::limits::{
     BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, HEADERS_MAX, JSON_DEPTH_MAX, PAGE_MESSAGES_DEFAULT,
     PAGE_MESSAGES_MAX,
@@ -15,7 +16,6 @@ use punctual_model::{
     Header, Key, Message, MessageId, Partition, Sequence, Span, State, Timestamp, TopicName,
 };
 
-use crate::broker::{Report, Request, Scheduled, When};
 use crate::http::body::{self, SizeLimit};
 use crate::http::problem::{of_broken_off, of_schedule, of_store};
 use crate::http::reply::{Reply, json, large_json};

@@ -4,13 +4,13 @@ use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use punctual_api::time::Duration;
 use punctual_api::{Code, Problem, problem};
+use punctual_broker::{Invalid, ScheduleError};
 use punctual_model::limits::{
     BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX,
 };
 use punctual_model::ports::{StoreError, TopicError};
 use tracing::error;
 
-use crate::broker::{Invalid, ScheduleError};
 use crate::http::reply::{Reply, typed};
 use crate::tasks::BrokenOff;
 

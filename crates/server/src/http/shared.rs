@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Semaphore;
 
-use crate::broker::Broker;
+use crate::app::{Broker, StoreFigures};
 use crate::config::{Config, HttpConfig};
 use crate::http::access::Hosts;
 use crate::http::router::Router;
@@ -14,6 +14,7 @@ use crate::tasks::Tasks;
 /// What all requests share.
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
+    pub(crate) store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
     pub(crate) tasks: Tasks,
     pub(crate) http: HttpConfig,
     pub(crate) body_bytes_max: usize,
@@ -25,9 +26,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(broker: Broker, tasks: Tasks, config: &Config) -> Self {
+    pub(crate) fn new(
+        broker: Broker,
+        store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
+        tasks: Tasks,
+        config: &Config,
+    ) -> Self {
         Self {
             broker,
+            store_figures,
             tasks,
             hosts: Hosts::new(config.http.listen, &config.http.hosts),
             held: Arc::new(Semaphore::new(config.http.held_bytes_max)),
