@@ -9,7 +9,7 @@ use tempfile::TempDir;
 struct Server {
     process: Child,
     url: String,
-    _data: TempDir,
+    data: Option<TempDir>,
 }
 
 fn punctual() -> Command {
@@ -20,7 +20,10 @@ fn punctual() -> Command {
 
 impl Server {
     fn start() -> Self {
-        let data = TempDir::new().expect("a directory");
+        Self::on(TempDir::new().expect("a directory"))
+    }
+
+    fn on(data: TempDir) -> Self {
         let mut process = punctual()
             .args(["serve", "--http", "127.0.0.1:0", "--data"])
             .arg(data.path().join("data"))
@@ -34,7 +37,7 @@ impl Server {
         let url = format!("http://{}", address.expect("it says where"));
         // The rest is read too, so that the server never waits for somebody to read it.
         std::thread::Builder::new().spawn(move || log.count()).expect("a thread");
-        Self { process, url, _data: data }
+        Self { process, url, data: Some(data) }
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -46,6 +49,13 @@ impl Server {
         assert_eq!(output.status.code(), Some(0), "{arguments:?} {}", text(&output.stderr));
         let lines = text(&output.stdout);
         lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// Ends it without a chance to tidy up, and starts another on the same data.
+    fn kill_and_restart(mut self) -> Self {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it ends");
+        Self::on(self.data.take().expect("taken once"))
     }
 
     fn signal(&self, name: &str) {
@@ -147,6 +157,38 @@ fn the_printed_configuration_is_a_configuration() {
     };
     assert!(values(&first).contains(&"durability = \"os\"".to_owned()));
     assert_eq!(values(&first), values(&second));
+}
+
+#[test]
+fn g1_what_was_acknowledged_survives_a_kill() {
+    let mut server = Server::start();
+    let mut pending = Vec::new();
+    for round in 0..5 {
+        for _ in 0..10 {
+            let sent = server.json(&["send", "t", "body", "--delay", "1h"]);
+            pending.push(sent[0]["id"].as_str().unwrap().to_owned());
+        }
+        let cancelled = pending.swap_remove(round);
+        server.json(&["cancel", &cancelled]);
+        server = server.kill_and_restart();
+        let listed = server.json(&["list", "t", "--limit", "1000"]);
+        let mut ids: Vec<&str> = listed.iter().map(|one| one["id"].as_str().unwrap()).collect();
+        ids.sort_unstable();
+        pending.sort_unstable();
+        assert_eq!(ids, pending);
+        assert_eq!(server.json(&["get", &cancelled])[0]["state"], "cancelled");
+    }
+}
+
+#[test]
+fn g8_a_second_server_on_the_same_data_is_refused() {
+    let server = Server::start();
+    let data = server.data.as_ref().unwrap().path().join("data");
+    let serve = punctual().args(["serve", "--http", "127.0.0.1:0", "--data"]).arg(&data).output();
+    let second = serve.unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(text(&second.stderr).contains("in use"), "{}", text(&second.stderr));
+    server.json(&["send", "t", "still here", "--delay", "1h"]);
 }
 
 #[test]

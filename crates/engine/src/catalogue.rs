@@ -30,7 +30,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`TopicError::CannotShrink`] and [`TopicError::TooMany`].
-    pub(crate) fn plan(&self, name: &TopicName, settings: TopicSettings) -> Result<Topic, TopicError> {
+    pub(crate) fn plan(
+        &self,
+        name: &TopicName,
+        settings: TopicSettings,
+    ) -> Result<Topic, TopicError> {
         let name = name.clone();
         if let Some(known) = self.by_name.get(&name) {
             if settings.partitions < known.settings.partitions {

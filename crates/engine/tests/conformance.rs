@@ -30,9 +30,8 @@ fn in_memory() -> Engine {
 fn staged() -> Stage<Engine> {
     let engine = in_memory();
     let settings = TopicSettings { partitions: 4, ..TopicSettings::default() };
-    let topics = ["one", "two"].map(|name| {
-        engine.put(&TopicName::new(name).unwrap(), settings.clone()).unwrap().id
-    });
+    let topics = ["one", "two"]
+        .map(|name| engine.put(&TopicName::new(name).unwrap(), settings.clone()).unwrap().id);
     Stage { subject: engine, topics }
 }
 

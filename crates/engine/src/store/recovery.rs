@@ -85,11 +85,11 @@ impl Store {
         let refs = Refs {
             journal: saved.journal,
             runs: saved.runs.iter().map(|run| (run.number, 0)).collect(),
+            log_ends: saved.log_ends,
         };
         let kept = Kept {
             generation: saved.generation,
             period_start: saved.period_start,
-            journal: saved.journal,
             newest: refs.clone(),
             older: refs,
         };

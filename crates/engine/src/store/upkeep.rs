@@ -12,6 +12,7 @@ use roaring::RoaringTreemap;
 use crate::checkpoint::{self, Checkpoint, SavedRun};
 use crate::disk;
 use crate::journal::Position;
+use crate::log::LogEnd;
 use crate::store::Store;
 use crate::timeline::merge::{ShelfChange, merge_runs};
 use crate::timeline::shelf::Shelved;
@@ -31,8 +32,6 @@ const MERGE_RUNS: usize = 64;
 pub(crate) struct Kept {
     pub(crate) generation: u64,
     pub(crate) period_start: Timestamp,
-    /// Where the older of the two needs the journal from.
-    pub(crate) journal: Position,
     pub(crate) newest: Refs,
     pub(crate) older: Refs,
 }
@@ -43,6 +42,8 @@ pub(crate) struct Refs {
     pub(crate) journal: Position,
     /// Each run and the first byte it needs of it.
     pub(crate) runs: Vec<(u64, u64)>,
+    /// How far it has the logs.
+    pub(crate) log_ends: Vec<LogEnd>,
 }
 
 /// What one round of upkeep did.
@@ -239,7 +240,7 @@ impl Store {
         self.with_reserve(write)?;
         kept.generation = saved.generation;
         kept.older = std::mem::replace(&mut kept.newest, refs);
-        kept.journal = kept.older.journal;
+        self.logs.confirm_checkpoint(&kept.older.log_ends);
         self.give_back(&kept).map_err(|error| self.trust.lose("upkeep", error))
     }
 
@@ -282,7 +283,11 @@ impl Store {
             let after = blocks.partition_point(|block| block.first <= saved.watermark);
             Some((saved.number, blocks.get(after.saturating_sub(1))?.offset))
         };
-        Refs { journal: saved.journal, runs: saved.runs.iter().filter_map(first_byte).collect() }
+        Refs {
+            journal: saved.journal,
+            runs: saved.runs.iter().filter_map(first_byte).collect(),
+            log_ends: saved.log_ends.clone(),
+        }
     }
 
     fn give_back(&self, kept: &Kept) -> io::Result<()> {
@@ -306,7 +311,7 @@ impl Store {
             self.disk.sync_dir(Path::new(run::DIR))?;
         }
         self.punch(kept)?;
-        self.writer.lock().recycle(kept.journal.min(kept.newest.journal))
+        self.writer.lock().recycle(kept.older.journal.min(kept.newest.journal))
     }
 
     fn punch(&self, kept: &Kept) -> io::Result<()> {
