@@ -1,2 +1,50 @@
-//! Load.
-fn main() {}
+//! Load: one program that drives the store in process and the server over loopback.
+//!
+//! Each scenario is a subcommand, bounded in count and time. It prints what it found, and leaves
+//! the same figures as JSON and as a picture.
+
+mod args;
+mod random;
+mod measure;
+mod rig;
+mod load;
+mod report;
+mod picture;
+mod schedule;
+mod restart;
+mod lateness;
+mod herd;
+mod cancel;
+mod http;
+mod quick;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Arguments, Scenario};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let Arguments { common, scenario } = Arguments::parse();
+    let outcome = match scenario {
+        Scenario::Schedule(options) => schedule::run(&common, &options),
+        Scenario::Restart(options) => restart::run(&common, &options),
+        Scenario::RestartFill(options) => restart::fill(&common, &options),
+        Scenario::RestartProbe(options) => restart::probe(&common, &options),
+        Scenario::Lateness(options) => lateness::run(&common, &options),
+        Scenario::Herd(options) => herd::run(&common, &options),
+        Scenario::Cancel(options) => cancel::run(&common, &options),
+        Scenario::Http(options) => http::run(&common, &options),
+        Scenario::All(options) => quick::run(&common, &options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use futures_channel::oneshot;
 use parking_lot::Mutex;
 use punctual_model::ports::{CancelOutcome, Outlet, StoreError, Timeline, Topics};
-use punctual_model::{Clock, DelayLevels, MessageId, Span, Timestamp, limits};
+use punctual_model::{Clock, DelayLevels, MessageId, Span, Timestamp, TopicId, limits};
 
 use crate::deliver::Delivery;
 use crate::errands::Errands;
@@ -41,6 +41,10 @@ impl Default for Options {
     }
 }
 
+/// Counters that place messages without a key. Topics share them by number, so that whoever sends
+/// to two topics by turns still reaches every partition of both.
+const TURNS: usize = 64;
+
 /// A running broker. Clones are handles of the same one.
 #[derive(Debug)]
 pub struct Broker<T, O> {
@@ -61,7 +65,7 @@ pub(crate) struct Shared<T> {
     pub(crate) time: Arc<BrokerTime>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) errands: Errands,
-    pub(crate) turn: AtomicU64,
+    pub(crate) turns: [AtomicU64; TURNS],
     signal: Arc<Signal>,
     firing: Mutex<Option<JoinHandle<()>>>,
     failure: Mutex<Option<oneshot::Receiver<StoreError>>>,
@@ -70,6 +74,13 @@ pub(crate) struct Shared<T> {
 impl<T> std::fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<T> Shared<T> {
+    /// The turn of the next message without a key.
+    pub(crate) fn turn(&self, topic: TopicId) -> u64 {
+        self.turns[topic.get() as usize % TURNS].fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -101,6 +112,7 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
         let time = Arc::new(BrokerTime::new(clock));
         let counters = Arc::new(Counters::default());
         let signal = Arc::new(Signal::default());
+        let errands = Errands::start()?;
         let (failed, failure) = oneshot::channel();
         let waker = Arc::clone(&signal);
         timeline.listen(Arc::new(move || waker.wake()));
@@ -121,8 +133,8 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
             topics,
             time,
             counters,
-            errands: Errands::start()?,
-            turn: AtomicU64::new(0),
+            errands,
+            turns: [const { AtomicU64::new(0) }; TURNS],
             signal,
             firing: Mutex::new(Some(thread)),
             failure: Mutex::new(Some(failure)),
@@ -166,14 +178,15 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
         self.shared.counters.read(pending, self.shared.time.steps())
     }
 
-    /// Waits until firing stops because the store is out of order. Only the first caller waits;
-    /// others, and those after a regular end, wait for ever.
+    /// Waits until firing stops because the store is out of order, or by a panic. Only the first
+    /// caller waits; others, and those after a regular end, wait for ever.
     pub async fn failed(&self) -> StoreError {
         let failure = self.shared.failure.lock().take();
         match failure {
             Some(failure) => match failure.await {
                 Ok(error) => error,
-                Err(_ended) => std::future::pending().await,
+                Err(_ended) if self.shared.signal.is_stopped() => std::future::pending().await,
+                Err(_panicked) => StoreError::Poisoned("firing ended by a panic".into()),
             },
             None => std::future::pending().await,
         }

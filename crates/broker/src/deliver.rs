@@ -21,8 +21,17 @@ pub struct Delivery<T, O> {
     pub(crate) outlet: Arc<O>,
     pub(crate) time: Arc<BrokerTime>,
     pub(crate) counters: Arc<Counters>,
-    /// Claimed, and not yet taken by the outlet.
-    claimed: Vec<Armed>,
+    /// The batch on its way.
+    batch: Vec<Armed>,
+    stage: Stage,
+}
+
+/// How far the batch has come. Each call that was refused is repeated, and none before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Fired,
+    Claimed,
+    Taken,
 }
 
 impl<T: Timeline, O: Outlet> Delivery<T, O> {
@@ -34,45 +43,52 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         time: Arc<BrokerTime>,
         counters: Arc<Counters>,
     ) -> Self {
-        Self { timeline, outlet, time, counters, claimed: Vec::new() }
+        Self { timeline, outlet, time, counters, batch: Vec::new(), stage: Stage::Fired }
     }
 
-    /// Whether the outlet refused the last batch and it has to be offered again.
+    /// Whether the last batch was refused and has to be offered again.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        !self.claimed.is_empty()
+        !self.batch.is_empty()
     }
 
     /// Hands over `batch`, all due. After an error [`retry`](Self::retry) offers it again.
     ///
     /// # Errors
     /// As the outlet or the timeline says.
-    pub async fn deliver(&mut self, mut batch: Vec<Armed>) -> Result<(), StoreError> {
-        debug_assert!(self.claimed.is_empty(), "one batch is on its way at a time");
-        self.timeline.claim(&mut batch).await?;
-        self.counters.fired.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.claimed = batch;
+    pub async fn deliver(&mut self, batch: Vec<Armed>) -> Result<(), StoreError> {
+        debug_assert!(self.batch.is_empty(), "one batch is on its way at a time");
+        self.batch = batch;
+        self.stage = Stage::Fired;
         self.retry().await
     }
 
-    /// Offers what was claimed to the outlet.
+    /// Goes on with the batch on its way from where it was refused.
     ///
     /// # Errors
     /// As the outlet or the timeline says.
     pub async fn retry(&mut self) -> Result<(), StoreError> {
-        if self.claimed.is_empty() {
+        if self.stage == Stage::Fired && !self.batch.is_empty() {
+            self.timeline.claim(&mut self.batch).await?;
+            self.counters.fired.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+            self.stage = Stage::Claimed;
+        }
+        if self.batch.is_empty() {
             return Ok(());
         }
-        let now = self.time.read();
-        self.outlet.deliver(&self.claimed, now.timestamp()).await?;
+        if self.stage == Stage::Claimed {
+            let now = self.time.read();
+            self.outlet.deliver(&self.batch, now.timestamp()).await?;
+            self.stage = Stage::Taken;
+        }
         let done = self.time.read().broker;
-        self.timeline.settle(&self.claimed).await?;
-        for armed in &self.claimed {
+        self.timeline.settle(&self.batch).await?;
+        for armed in &self.batch {
             let due = std::time::Duration::from_millis(armed.key.due.as_millis());
             self.counters.lateness.note(done.saturating_sub(due));
         }
-        self.counters.delivered.fetch_add(self.claimed.len() as u64, Ordering::Relaxed);
-        self.claimed.clear();
+        self.counters.delivered.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+        self.batch.clear();
         Ok(())
     }
 }

@@ -179,6 +179,11 @@ impl Signal {
         self.changed.notify_one();
     }
 
+    /// Whether the thread was told to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     /// Waits at most `wait`. False when the thread is to end.
     fn wait(&self, wait: Duration) -> bool {
         let mut state = self.state.lock();

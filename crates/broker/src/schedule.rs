@@ -129,8 +129,11 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
     ) -> Result<Vec<Scheduled>, ScheduleError> {
         check_batch(&requests)?;
         let now = self.shared.time.read();
+        let known = self.shared.topics.by_name(topic);
+        let settings = known.map_or_else(TopicSettings::default, |topic| topic.settings.clone());
         for (index, request) in requests.iter().enumerate() {
-            self.check(request, now).map_err(|reason| ScheduleError::Invalid { index, reason })?;
+            self.check(request, settings.partitions, now)
+                .map_err(|reason| ScheduleError::Invalid { index, reason })?;
         }
         let topic = self.topic_for_use(topic).await?;
         let mut entries = Vec::with_capacity(requests.len());
@@ -163,7 +166,10 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
         })
     }
 
-    fn check(&self, request: &Request, now: Now) -> Result<(), Invalid> {
+    fn check(&self, request: &Request, partitions: u16, now: Now) -> Result<(), Invalid> {
+        if request.partition.is_some_and(|number| number >= partitions) {
+            return Err(Invalid::NoSuchPartition { partitions });
+        }
         let message = &request.message;
         let max = self.shared.options.body_bytes_max;
         if message.body.len() > max {
@@ -210,10 +216,7 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
                 .filter(|_| number < partitions)
                 .ok_or(Invalid::NoSuchPartition { partitions })?,
             (None, Some(key)) => partitioner::by_key(key, partitions),
-            (None, None) => {
-                let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
-                partitioner::by_turn(turn, partitions)
-            }
+            (None, None) => partitioner::by_turn(self.shared.turn(topic.id), partitions),
         };
         Ok(Entry { topic: topic.id, partition, due, basis, message: request.message })
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -150,13 +150,13 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// The tree below `root`, which is made when it is missing.
+    /// The tree below `root`, which is made when it is missing, for nobody else to look into.
     ///
     /// # Errors
     /// As the operating system says.
     #[expect(clippy::disallowed_methods, reason = "this is the seam that opens files")]
     pub fn new(root: &Path) -> io::Result<Self> {
-        fs::create_dir_all(root)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         if let Some(parent) = root.canonicalize()?.parent() {
             fs::File::open(parent)?.sync_all()?;
         }

@@ -255,11 +255,15 @@ impl Shared {
 
     fn run_commits(&self) {
         let payload_max = self.store.payload_max();
+        let mut synced = self.clock.read().monotonic;
         while let Some(group) = self.next_group(payload_max) {
+            if let Durability::Interval(interval) = self.store.options.durability
+                && self.clock.read().monotonic.saturating_sub(synced) >= interval
+            {
+                self.sync_journal();
+                synced = self.clock.read().monotonic;
+            }
             if group.is_empty() {
-                if let Err(error) = self.store.sync_journal() {
-                    tracing::error!(%error, "the journal could not be synced");
-                }
                 continue;
             }
             if group.iter().any(|(request, _)| matches!(request, Request::Schedule(_))) {
@@ -276,6 +280,10 @@ impl Shared {
                 self.upkeep_due.notify_one();
             }
         }
+        self.sync_journal();
+    }
+
+    fn sync_journal(&self) {
         if let Err(error) = self.store.sync_journal() {
             tracing::error!(%error, "the journal could not be synced");
         }

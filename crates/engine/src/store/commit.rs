@@ -130,14 +130,13 @@ impl Store {
     /// Decides each cancel, and makes the successful ones hold at once, so that nothing fires what
     /// somebody is about to be told is cancelled.
     fn prepare_cancel(&self, payload: &mut Vec<u8>, ids: &[MessageId]) -> Step {
-        let stamps = match self.stamps(ids) {
-            Ok(stamps) => stamps,
+        let (mut state, stamps) = match self.state_and_stamps(ids) {
+            Ok(found) => found,
             Err(error) => return Step::Refused(error.into()),
         };
         let mut cancelled: Vec<(Key, TopicId)> = Vec::new();
         let mut outcomes = Vec::with_capacity(ids.len());
         let mut past = Vec::new();
-        let mut state = self.state.lock();
         for (place, (id, stamp)) in ids.iter().zip(stamps).enumerate() {
             outcomes.push(match state.standing(*id, stamp) {
                 Standing::Pending => {

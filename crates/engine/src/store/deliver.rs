@@ -7,6 +7,7 @@ use punctual_model::ports::{ArmLimit, Armed, Origin, StoreError};
 
 use crate::record;
 use crate::store::Store;
+use crate::timeline::State;
 use crate::timeline::merge::Taken;
 
 /// The origin of an entry that came through the near future; runs count from one.
@@ -29,8 +30,28 @@ impl Store {
         if !changes.is_empty() {
             reader.follow(changes);
         }
-        let damaged = reader.fill(until, limit);
-        let mut state = self.state.lock();
+        let taken = loop {
+            let damaged = reader.fill(until, limit);
+            let mut state = self.state.lock();
+            self.note_damage(&mut state, damaged);
+            let waiting = reader.waiting();
+            let taken = reader.hand_out(&mut state, until, limit);
+            // All that was read may have ended since. To answer nothing would say that nothing
+            // follows, so more is read.
+            if !taken.is_empty() || reader.waiting() == waiting {
+                break taken;
+            }
+        };
+        let state = self.state.lock();
+        let crowded = state.near.bytes() >= self.options.near_bytes;
+        drop(state);
+        if !crowded {
+            self.room.notify_all();
+        }
+        Ok(taken.into_iter().filter_map(armed).collect())
+    }
+
+    fn note_damage(&self, state: &mut State, damaged: Vec<(u64, usize)>) {
         for (number, block) in damaged {
             self.damaged_blocks.fetch_add(1, Ordering::Relaxed);
             tracing::error!(run = number, block, "a block cannot be read; its messages wait there");
@@ -42,13 +63,6 @@ impl Store {
                 shelved.damaged_from = Some(known.min(first));
             }
         }
-        let taken = reader.hand_out(&mut state, until, limit);
-        let crowded = state.near.bytes() >= self.options.near_bytes;
-        drop(state);
-        if !crowded {
-            self.room.notify_all();
-        }
-        Ok(taken.into_iter().filter_map(armed).collect())
     }
 
     /// Takes out of `batch` what was cancelled; the rest is on its way.

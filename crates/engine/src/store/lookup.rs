@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use punctual_model::ports::{Found, PendingEntry, PendingPage, PendingQuery, StoreError};
 use punctual_model::{MessageId, State as LifeState};
 
@@ -13,18 +14,27 @@ use crate::timeline::run::{Run, Stamp};
 use crate::timeline::{Standing, State};
 
 impl Store {
-    /// What the runs say of these ids: a stamp where one holds the message.
-    pub(crate) fn stamps(&self, ids: &[MessageId]) -> Result<Vec<Option<Stamp>>, StoreError> {
-        let state = self.state.lock();
-        let runs: Vec<Option<Arc<Run>>> = ids.iter().map(|id| run_of(&state, id)).collect();
-        drop(state);
-        let pairs = ids.iter().zip(runs);
-        pairs
-            .map(|(id, run)| match run {
+    /// The state, and what the runs on its shelf say of these ids: a stamp where one holds the
+    /// message. The runs are asked without the lock, and again if the shelf changed meanwhile.
+    pub(crate) fn state_and_stamps(
+        &self,
+        ids: &[MessageId],
+    ) -> Result<(MutexGuard<'_, State>, Vec<Option<Stamp>>), StoreError> {
+        loop {
+            let state = self.state.lock();
+            let edition = state.edition;
+            let runs: Vec<Option<Arc<Run>>> = ids.iter().map(|id| run_of(&state, id)).collect();
+            drop(state);
+            let stamp = |(id, run): (&MessageId, Option<Arc<Run>>)| match run {
                 Some(run) => run.stamp_of(id.key.sequence),
                 None => Ok(None),
-            })
-            .collect()
+            };
+            let stamps = ids.iter().zip(runs).map(stamp).collect::<Result<_, _>>()?;
+            let state = self.state.lock();
+            if state.edition == edition {
+                return Ok((state, stamps));
+            }
+        }
     }
 
     /// What is known of each message.
@@ -32,17 +42,16 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] when the disk does not answer.
     pub fn find(&self, ids: &[MessageId]) -> Result<Vec<Option<Found>>, StoreError> {
-        let stamps = self.stamps(ids)?;
-        ids.iter().zip(stamps).map(|(id, stamp)| self.find_one(*id, stamp)).collect()
+        ids.iter().map(|id| self.find_one(*id)).collect()
     }
 
-    fn find_one(&self, id: MessageId, stamp: Option<Stamp>) -> Result<Option<Found>, StoreError> {
-        let state = self.state.lock();
-        let standing = state.standing(id, stamp);
+    fn find_one(&self, id: MessageId) -> Result<Option<Found>, StoreError> {
+        let (state, stamps) = self.state_and_stamps(&[id])?;
+        let standing = state.standing(id, stamps.into_iter().next().flatten());
         let in_memory = state.content(id.key.sequence);
         let run = run_of(&state, &id);
         drop(state);
-        let state = match standing {
+        match standing {
             Standing::Unknown => return Ok(None),
             Standing::Past => {
                 let delivered = self.logs.contains(id)?;
@@ -50,19 +59,19 @@ impl Store {
             }
             Standing::Delivered => return Ok(Some(ended(LifeState::Delivered))),
             Standing::Cancelled => return Ok(Some(ended(LifeState::Cancelled))),
-            Standing::Pending => LifeState::Scheduled,
-        };
+            Standing::Pending => {}
+        }
         let content = match (in_memory, run) {
             (Some(content), _) => content,
             (None, Some(run)) => read_from(run, id)?,
-            // Its table was written out between the two looks.
-            (None, None) => return Err(StoreError::Busy),
+            (None, None) => return Ok(None),
         };
         let record = record::decode(&content).map_err(StoreError::damaged)?;
         if record.topic != id.topic || record.partition != id.partition {
             return Ok(None);
         }
-        Ok(Some(Found { state, entry: Some(PendingEntry { id, message: record.message }) }))
+        let entry = Some(PendingEntry { id, message: record.message });
+        Ok(Some(Found { state: LifeState::Scheduled, entry }))
     }
 
     /// One page of what is pending.

@@ -108,6 +108,12 @@ impl Store {
         state.counts.iter().filter(|(_, n)| **n > 0).map(|(&topic, &n)| (topic, n)).collect()
     }
 
+    /// The topic logs.
+    #[must_use]
+    pub const fn logs(&self) -> &Logs {
+        &self.logs
+    }
+
     /// Calls `listener` whenever something is accepted that is due before what was armed.
     pub fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>) {
         *self.listener.write() = Some(listener);

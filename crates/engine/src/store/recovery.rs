@@ -128,6 +128,7 @@ impl Rebuilt {
         for known in &saved.runs {
             let run = Arc::new(Run::open(disk, known.number)?);
             let mut shelved = Shelved::new(Arc::clone(&run), known.watermark);
+            shelved.floor = known.watermark;
             shelved.gone = known.ended.clone();
             shelved.counts.clone_from(&known.counts);
             for (&topic, &count) in &known.counts {

@@ -79,6 +79,14 @@ impl State {
                 shelved.early.insert(key.sequence.get());
             }
         }
+        // What was cancelled before it was written may still be in the near future, in the
+        // caller's hands or in the journal behind the table: each has to find it ended.
+        for (index, _) in frozen.table.iter().filter(|(index, _)| frozen.gone.get(*index)) {
+            let sequence = frozen.table.first() + index as u64;
+            if self.cancelled.iter().any(|set| set.contains(sequence)) {
+                shelved.gone.insert(sequence);
+            }
+        }
         shelved.counts.retain(|topic, _| self.topics.contains(topic));
         self.shelve(shelved);
         self.changes.push(ShelfChange::Add(run, from));

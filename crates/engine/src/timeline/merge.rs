@@ -49,6 +49,8 @@ pub struct Reader {
     order: BinaryHeap<Reverse<(Key, u64)>>,
     /// Read, and not yet handed out.
     stash: VecDeque<(Key, u64, Bytes)>,
+    /// Blocks that could not be read, run and index, until somebody is told.
+    damaged: Vec<(u64, usize)>,
 }
 
 impl Reader {
@@ -56,12 +58,10 @@ impl Reader {
     pub fn follow(&mut self, changes: Vec<ShelfChange>) {
         for change in changes {
             match change {
-                ShelfChange::Add(run, from) => {
-                    self.cursors.insert(run.number, Cursor::seek(run, from));
-                }
+                ShelfChange::Add(run, from) => self.seek(run, from),
                 ShelfChange::Seek(number, from) => {
-                    if let Some(cursor) = self.cursors.get_mut(&number) {
-                        *cursor = Cursor::seek(Arc::clone(cursor.run()), from);
+                    if let Some(cursor) = self.cursors.get(&number) {
+                        self.seek(Arc::clone(cursor.run()), from);
                     }
                 }
                 ShelfChange::Remove(number) => {
@@ -74,10 +74,17 @@ impl Reader {
         self.order = heads.filter_map(|(&n, cursor)| Some(Reverse((cursor.key()?, n)))).collect();
     }
 
+    fn seek(&mut self, run: Arc<Run>, from: Key) {
+        let number = run.number;
+        let mut cursor = Cursor::seek(run, from);
+        self.damaged.extend(cursor.take_damaged().into_iter().map(|block| (number, block)));
+        self.cursors.insert(number, cursor);
+    }
+
     /// Reads on until enough is at hand or nothing is due before `until`. Answers the blocks that
     /// could not be read: run and index.
     pub fn fill(&mut self, until: Timestamp, limit: ArmLimit) -> Vec<(u64, usize)> {
-        let mut damaged = Vec::new();
+        let mut damaged = std::mem::take(&mut self.damaged);
         let mut bytes: usize = self.stash.iter().map(|(_, _, content)| content.len()).sum();
         while self.stash.len() < limit.entries && bytes < limit.bytes {
             let Some(mut top) = self.order.peek_mut() else { break };
@@ -100,6 +107,12 @@ impl Reader {
             damaged.extend(cursor.take_damaged().into_iter().map(|block| (number, block)));
         }
         damaged
+    }
+
+    /// How many entries were read and wait to be handed out.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.stash.len()
     }
 
     /// Hands out what is due before `until` from the runs and the near future, in key order.

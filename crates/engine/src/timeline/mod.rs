@@ -71,6 +71,8 @@ pub struct State {
     pub(crate) next: Sequence,
     pub(crate) next_run: u64,
     pub(crate) changes: Vec<ShelfChange>,
+    /// Counts the changes of the shelf: what a run said before one need not hold after it.
+    pub(crate) edition: u64,
 }
 
 /// Where an entry is.
@@ -116,6 +118,7 @@ impl State {
             next,
             next_run: 1,
             changes: Vec::new(),
+            edition: 0,
         }
     }
 
@@ -218,8 +221,9 @@ impl State {
             }
             self.horizon = horizon;
             for (&number, shelved) in &mut self.runs {
-                if shelved.read_from > start_of(horizon) {
-                    shelved.read_from = start_of(horizon);
+                let from = start_of(horizon).max(shelved.floor);
+                if shelved.read_from > from {
+                    shelved.read_from = from;
                     self.changes.push(ShelfChange::Seek(number, shelved.read_from));
                 }
             }
@@ -375,6 +379,7 @@ impl State {
 
     /// Puts a run on the shelf.
     pub fn shelve(&mut self, shelved: Shelved) {
+        self.edition += 1;
         let number = shelved.run.number;
         for span in &shelved.run.spans {
             let end = span.first + u64::from(span.sequences);
@@ -387,6 +392,7 @@ impl State {
     /// Takes a run off the shelf.
     pub fn unshelve(&mut self, number: u64) -> Option<Shelved> {
         let shelved = self.runs.remove(&number)?;
+        self.edition += 1;
         for span in &shelved.run.spans {
             if self.spans.get(&span.first).is_some_and(|&(_, owner)| owner == number) {
                 self.spans.remove(&span.first);

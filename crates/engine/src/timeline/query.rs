@@ -17,12 +17,16 @@ use crate::timeline::shelf::{after, start_of};
 
 /// Entries looked at for one page before it is answered with what was found.
 const SCAN_ENTRIES_MAX: usize = 200_000;
+/// Bytes of records after which a page ends early.
+const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// What a page is put together from: taken under the lock, read without it.
 #[derive(Debug)]
 pub struct Sources {
     query: PendingQuery,
     memory: Vec<(Key, Bytes)>,
+    /// The first matching entry of the tables that is not in `memory`, for lack of room.
+    stop: Option<Key>,
     runs: Vec<(Arc<Run>, Key, RoaringTreemap)>,
 }
 
@@ -32,7 +36,7 @@ impl State {
     pub fn sources(&self, query: PendingQuery) -> Sources {
         let from = first_key(&query);
         if !self.topics.contains(&query.topic) {
-            return Sources { query, memory: Vec::new(), runs: Vec::new() };
+            return Sources { query, memory: Vec::new(), stop: None, runs: Vec::new() };
         }
         let mut smallest: BinaryHeap<(Key, usize, bool)> = BinaryHeap::new();
         let tables = [(self.frozen.as_ref(), true), (Some(&self.active), false)];
@@ -54,11 +58,19 @@ impl State {
                 }
             }
         }
-        let memory = smallest.into_sorted_vec().into_iter().filter_map(|(key, index, frozen)| {
-            let tabled = if frozen { self.frozen.as_ref()? } else { &self.active };
-            tabled.table.content(index).map(|content| (key, Bytes::copy_from_slice(content)))
-        });
-        let memory = memory.collect();
+        let mut memory = Vec::new();
+        let mut stop = None;
+        let mut bytes = 0;
+        for (key, index, frozen) in smallest.into_sorted_vec() {
+            let tabled = if frozen { self.frozen.as_ref() } else { Some(&self.active) };
+            let content = tabled.and_then(|t| t.table.content(index)).unwrap_or_default();
+            if bytes > PAGE_BYTES_MAX {
+                stop = Some(key);
+                break;
+            }
+            bytes += content.len();
+            memory.push((key, Bytes::copy_from_slice(content)));
+        }
         let runs = self.runs.values().filter(|shelved| shelved.counts.contains_key(&query.topic));
         let runs = runs
             .filter(|shelved| shelved.run.last >= from && shelved.run.first().due < query.to)
@@ -67,7 +79,7 @@ impl State {
                 (Arc::clone(&shelved.run), shelved.watermark().max(from), ended)
             })
             .collect();
-        Sources { query, memory, runs }
+        Sources { query, memory, stop, runs }
     }
 }
 
@@ -85,6 +97,7 @@ impl Sources {
         let mut order: BinaryHeap<Reverse<(Key, usize)>> =
             heads.filter_map(|(n, cursor)| Some(Reverse((cursor.key()?, n)))).collect();
         let mut page = PendingPage::default();
+        let mut bytes = 0;
         for _ in 0..SCAN_ENTRIES_MAX {
             let far = order.peek().map(|Reverse((key, _))| *key);
             let near = memory.peek().map(|(key, _)| *key);
@@ -93,7 +106,8 @@ impl Sources {
                 page.next = None;
                 return Ok(page);
             };
-            if page.entries.len() == query.limit {
+            let full = page.entries.len() == query.limit || bytes > PAGE_BYTES_MAX;
+            if full || self.stop.is_some_and(|stop| key >= stop) {
                 return Ok(page);
             }
             page.next = Some(key);
@@ -110,6 +124,7 @@ impl Sources {
                 return Err(StoreError::damaged(format_args!("run {number} cannot be read whole")));
             }
             if let Some(entry) = content.and_then(|content| matching(key, &content, query)) {
+                bytes += entry.message.weight();
                 page.entries.push(entry);
             }
         }

@@ -15,6 +15,8 @@ pub struct Shelved {
     pub run: Arc<Run>,
     /// Entries before this key were handed out, or came through the near future.
     pub read_from: Key,
+    /// Everything before this key had ended when the run was opened; it is never read again.
+    pub floor: Key,
     /// Entries handed out from this run, in key order, and whether each has ended.
     handed: VecDeque<(Key, bool)>,
     /// Sequences that were cancelled or delivered out of order.
@@ -39,6 +41,7 @@ impl Shelved {
         Self {
             run,
             read_from,
+            floor: Key::default(),
             handed: VecDeque::new(),
             gone: RoaringTreemap::new(),
             early: RoaringTreemap::new(),
@@ -107,10 +110,11 @@ impl Shelved {
         self.settle_front();
     }
 
-    /// Forgets ended entries at the front; while early ones live the watermark stands before them,
-    /// so none may be forgotten.
+    /// Forgets ended entries at the front, unless the watermark stands before them for another
+    /// reason: an early entry that lives, or a block that cannot be read.
     fn settle_front(&mut self) {
-        while self.early.is_empty() && self.handed.front().is_some_and(|&(_, ended)| ended) {
+        let free = self.early.is_empty() && self.damaged_from.is_none();
+        while free && self.handed.front().is_some_and(|&(_, ended)| ended) {
             self.handed.pop_front();
         }
     }

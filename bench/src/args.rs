@@ -1,0 +1,240 @@
+//! What can be written on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use punctual_engine::Durability;
+
+/// Load scenarios for Punctual.
+#[derive(Debug, Parser)]
+#[command(name = "punctual-bench", version, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) scenario: Scenario,
+}
+
+/// What every scenario takes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Where a fresh data directory is made [default: the directory for temporary files]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Leave the data directory where it is
+    #[arg(long, global = true)]
+    pub(crate) keep: bool,
+    /// Where the figures and pictures go
+    #[arg(long, global = true, value_name = "DIR", default_value = "bench/out")]
+    pub(crate) out: PathBuf,
+    /// When a change counts as safe
+    #[arg(long, global = true, value_enum, default_value = "fsync")]
+    pub(crate) durability: DurabilityWord,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DurabilityWord {
+    /// On disk, survives a loss of power
+    Fsync,
+    /// Written, and synced within 100 ms
+    Interval,
+    /// Written
+    Os,
+}
+
+impl DurabilityWord {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Fsync => "fsync",
+            Self::Interval => "interval",
+            Self::Os => "os",
+        }
+    }
+}
+
+impl From<DurabilityWord> for Durability {
+    fn from(word: DurabilityWord) -> Self {
+        match word {
+            DurabilityWord::Fsync => Self::Fsync,
+            DurabilityWord::Interval => Self::Interval(Duration::from_millis(100)),
+            DurabilityWord::Os => Self::Os,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Scenario {
+    /// Durable batched scheduling, with more and more pending
+    Schedule(ScheduleOptions),
+    /// From the start of the process to the first delivery, after a clean stop and after SIGKILL
+    Restart(RestartOptions),
+    #[command(hide = true)]
+    RestartFill(FillOptions),
+    #[command(hide = true)]
+    RestartProbe(ProbeOptions),
+    /// How late messages are appended to the log at a steady rate
+    Lateness(LatenessOptions),
+    /// Many messages due in the same millisecond
+    Herd(HerdOptions),
+    /// Durable batched cancelling, of ids that are pending and of ids that are not
+    Cancel(CancelOptions),
+    /// The server over loopback: one by one, and in batches
+    Http(HttpOptions),
+    /// Every scenario, small, one after the other
+    All(AllOptions),
+}
+
+/// How messages are sent.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LoadOptions {
+    /// Bytes of each body
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) body: usize,
+    /// Messages of each batch
+    #[arg(long, default_value = "8192", value_parser = size)]
+    pub(crate) batch: usize,
+    /// Threads that send
+    #[arg(long, default_value = "2", value_parser = size)]
+    pub(crate) producers: usize,
+    /// Batches each thread keeps on their way at once
+    #[arg(long, default_value = "4", value_parser = size)]
+    pub(crate) in_flight: usize,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ScheduleOptions {
+    /// Messages to schedule, due at random over 40 days
+    #[arg(long, default_value = "50M", value_parser = count)]
+    pub(crate) pending: u64,
+    /// Give up after this many seconds
+    #[arg(long, default_value = "900")]
+    pub(crate) secs_max: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RestartOptions {
+    /// Messages to fill a fresh directory with
+    #[arg(long, default_value = "10M", value_parser = count)]
+    pub(crate) pending: u64,
+    /// Take this directory, left by `schedule --keep`, instead of filling a fresh one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) existing: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FillOptions {
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    #[arg(long, value_parser = count)]
+    pub(crate) pending: u64,
+    /// Go on filling until killed
+    #[arg(long)]
+    pub(crate) restless: bool,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProbeOptions {
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    /// Wall clock right before the process was started, in microseconds
+    #[arg(long)]
+    pub(crate) started_micros: u64,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct LatenessOptions {
+    /// Messages that fall due each second
+    #[arg(long, default_value = "20k", value_parser = count)]
+    pub(crate) rate: u64,
+    /// For how many seconds
+    #[arg(long, default_value = "60")]
+    pub(crate) secs: u64,
+    /// Durable schedules each second at the same time
+    #[arg(long, default_value = "0", value_parser = count)]
+    pub(crate) background_schedule: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct HerdOptions {
+    /// Messages due in the same millisecond
+    #[arg(long, default_value = "1M", value_parser = count)]
+    pub(crate) count: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct CancelOptions {
+    /// Messages pending before the first cancel
+    #[arg(long, default_value = "10M", value_parser = count)]
+    pub(crate) pending: u64,
+    /// Ids of each kind
+    #[arg(long, default_value = "1M", value_parser = count)]
+    pub(crate) cancels: u64,
+    /// Ids of each cancel
+    #[arg(long, default_value = "1000", value_parser = size)]
+    pub(crate) ids: usize,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HttpOptions {
+    /// Keep-alive connections
+    #[arg(long, default_value = "64", value_parser = size)]
+    pub(crate) connections: usize,
+    /// Threads that share the connections
+    #[arg(long, default_value = "2", value_parser = size)]
+    pub(crate) threads: usize,
+    /// Seconds of each mode
+    #[arg(long, default_value = "10")]
+    pub(crate) secs: u64,
+    /// Bytes of each body
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) body: usize,
+    /// Messages of each batch in the second mode
+    #[arg(long, default_value = "1000", value_parser = size)]
+    pub(crate) batch: usize,
+    /// The server [default: `punctual` beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AllOptions {
+    /// Small versions, under two minutes in all
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The server [default: `punctual` beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+}
+
+/// Reads `5000`, `20k` or `50M`.
+fn count(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1000),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_not_digits| "write for example 5000, 20k or 50M")?;
+    number.checked_mul(unit).ok_or_else(|| "too many".to_owned())
+}
+
+/// A count that is at least one.
+fn size(text: &str) -> Result<usize, String> {
+    match usize::try_from(count(text)?) {
+        Ok(0) => Err("at least 1".to_owned()),
+        Ok(size) => Ok(size),
+        Err(_too_large) => Err("too many".to_owned()),
+    }
+}

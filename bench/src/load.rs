@@ -1,0 +1,188 @@
+//! Producers: threads that keep several batches on their way at once.
+//!
+//! All bodies are slices of one random buffer shared by reference, so that making messages costs
+//! next to nothing and the figures are the broker's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::{Condvar, Mutex};
+use punctual_broker::{Request, Scheduled, When};
+use punctual_model::{Clock as _, Message, MessageId, Span, SystemClock, TopicName};
+
+use crate::args::LoadOptions;
+use crate::measure::Latency;
+use crate::random::Random;
+use crate::rig::Rig;
+
+/// Where all messages go.
+pub(crate) fn topic() -> TopicName {
+    TopicName::new("bench").expect("a legal name")
+}
+
+/// A due time at random between ten minutes and forty days from now.
+pub(crate) fn far(random: &mut Random) -> When {
+    const NEAR_MS: u64 = 600_000;
+    const FAR_MS: u64 = 40 * 86_400_000 - 3_600_000;
+    When::After(Span::from_millis(NEAR_MS + random.below(FAR_MS - NEAR_MS)))
+}
+
+/// How much has been taken on and how much was acknowledged.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    left: AtomicU64,
+    done: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Progress {
+    pub(crate) fn of(count: u64) -> Self {
+        Self { left: AtomicU64::new(count), done: Mutex::new(0), changed: Condvar::new() }
+    }
+
+    fn take(&self, batch: usize) -> usize {
+        let most = batch as u64;
+        let less = |left: u64| (left > 0).then(|| left - left.min(most));
+        let before = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        usize::try_from(before.unwrap_or(0).min(most)).expect("at most a batch")
+    }
+
+    /// No more batches are started.
+    pub(crate) fn stop(&self) {
+        self.left.store(0, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+
+    fn add(&self, count: u64) {
+        *self.done.lock() += count;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `count` are acknowledged; answers how many are. Fewer than asked for means that
+    /// the time was up.
+    pub(crate) fn wait_for(&self, count: u64, wait_max: Duration) -> u64 {
+        let mut done = self.done.lock();
+        self.changed.wait_while_for(&mut done, |done| *done < count, wait_max);
+        *done
+    }
+}
+
+/// What the producers saw.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// From handing a batch over to its acknowledgement.
+    pub(crate) latency: Latency,
+    /// Every n-th id, where that was asked for.
+    pub(crate) ids: Vec<MessageId>,
+}
+
+/// Producers and what they send.
+pub(crate) struct Load<'a, W> {
+    pub(crate) rig: &'a Rig,
+    pub(crate) options: LoadOptions,
+    pub(crate) when: W,
+    /// Of how many ids one is kept; zero for none.
+    pub(crate) keep_one_of: usize,
+}
+
+impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
+    /// Sends `count` messages and waits for all acknowledgements.
+    pub(crate) fn send(&self, count: u64) -> Result<Sent> {
+        let progress = Progress::of(count);
+        self.send_watched(&progress, |_| Ok(())).map(|(sent, ())| sent)
+    }
+
+    /// Sends what `progress` has left, with `watch` running beside.
+    pub(crate) fn send_watched<R>(
+        &self,
+        progress: &Progress,
+        watch: impl FnOnce(&Progress) -> Result<R>,
+    ) -> Result<(Sent, R)> {
+        std::thread::scope(|scope| {
+            let mut producers = Vec::new();
+            for number in 0..self.options.producers {
+                let thread = std::thread::Builder::new().name(format!("bench-send-{number}"));
+                let produce = move || {
+                    let outcome = self.produce(number as u64 + 1, progress);
+                    if outcome.is_err() {
+                        progress.stop();
+                    }
+                    outcome
+                };
+                producers.push(thread.spawn_scoped(scope, produce)?);
+            }
+            let watched = watch(progress);
+            progress_must_end(progress, &watched);
+            let mut all = Sent { latency: Latency::new(), ids: Vec::new() };
+            for producer in producers {
+                let sent = producer.join().ok().context("a producer ended by a panic")??;
+                all.latency.add(&sent.latency);
+                all.ids.extend(sent.ids);
+            }
+            Ok((all, watched?))
+        })
+    }
+
+    fn produce(&self, seed: u64, progress: &Progress) -> Result<Sent> {
+        let mut random = Random::new(seed);
+        let pool = Bytes::from(random.bytes(self.options.body + 4096));
+        let mut sent = Sent { latency: Latency::new(), ids: Vec::new() };
+        let clock = SystemClock::new();
+        let topic = topic();
+        let mut waiting = FuturesUnordered::new();
+        futures_executor::block_on(async {
+            loop {
+                while waiting.len() < self.options.in_flight {
+                    let size = progress.take(self.options.batch);
+                    if size == 0 {
+                        break;
+                    }
+                    let batch = self.batch(size, &pool, &mut random);
+                    waiting.push(async {
+                        let started = clock.read().monotonic;
+                        let answer = self.rig.broker.schedule(&topic, batch).await;
+                        (answer, clock.read().monotonic.saturating_sub(started))
+                    });
+                }
+                let Some((answer, took)) = waiting.next().await else { return Ok(()) };
+                let answer = answer?;
+                sent.latency.note(took);
+                progress.add(answer.len() as u64);
+                self.keep_some(&mut sent.ids, &answer);
+            }
+        })
+        .map(|()| sent)
+        .map_err(|error: punctual_broker::ScheduleError| error.into())
+    }
+
+    fn batch(&self, size: usize, pool: &Bytes, random: &mut Random) -> Vec<Request> {
+        let make = || {
+            let at = usize::try_from(random.below(4096)).expect("below 4096");
+            let body = pool.slice(at..at + self.options.body);
+            let message = Message { key: None, headers: Vec::new(), body };
+            Request { message, when: (self.when)(random), partition: None }
+        };
+        std::iter::repeat_with(make).take(size).collect()
+    }
+
+    fn keep_some(&self, ids: &mut Vec<MessageId>, answer: &[Scheduled]) {
+        if self.keep_one_of > 0 {
+            ids.extend(answer.iter().step_by(self.keep_one_of).map(|scheduled| scheduled.id));
+        }
+    }
+}
+
+/// Without a watcher nobody is left to say that the time is up.
+fn progress_must_end<R>(progress: &Progress, watched: &Result<R>) {
+    if watched.is_err() && !progress.is_stopped() {
+        progress.stop();
+    }
+}

@@ -1,0 +1,58 @@
+//! Every scenario, small, one after the other, each in a process of its own so that memory figures
+//! do not mix.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::args::{AllOptions, Common};
+use crate::report::say;
+
+/// Small enough to take under two minutes in all.
+const QUICK: [&[&str]; 8] = [
+    &["schedule", "--pending", "3M"],
+    &["schedule", "--pending", "500k", "--body", "1024"],
+    &["restart", "--pending", "1M"],
+    &["lateness", "--rate", "20k", "--secs", "5"],
+    &["lateness", "--rate", "20k", "--secs", "5", "--background-schedule", "50k"],
+    &["herd", "--count", "200k"],
+    &["cancel", "--pending", "1M", "--cancels", "100k"],
+    &["http", "--secs", "3"],
+];
+
+const FULL: [&[&str]; 9] = [
+    &["schedule"],
+    &["schedule", "--pending", "10M", "--body", "1024"],
+    &["restart"],
+    &["lateness"],
+    &["lateness", "--background-schedule", "100k"],
+    &["herd"],
+    &["cancel"],
+    &["cancel", "--ids", "10k"],
+    &["http"],
+];
+
+pub(crate) fn run(common: &Common, options: &AllOptions) -> Result<()> {
+    let runs: &[&[&str]] = if options.quick { &QUICK } else { &FULL };
+    let mut failed = Vec::new();
+    for arguments in runs {
+        let line = arguments.join(" ");
+        say(&format!("\n>> {line}"));
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--out").arg(&common.out);
+        command.args(["--durability", common.durability.word()]);
+        if let Some(data) = &common.data {
+            command.arg("--data").arg(data);
+        }
+        command.args(*arguments);
+        if let (Some(binary), true) = (&options.binary, arguments.contains(&"http")) {
+            command.arg("--binary").arg(binary);
+        }
+        let status = command.status().with_context(|| line.clone())?;
+        if !status.success() {
+            failed.push(line);
+        }
+    }
+    ensure!(failed.is_empty(), "these did not succeed: {}", failed.join("; "));
+    Ok(())
+}

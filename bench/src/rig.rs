@@ -1,0 +1,177 @@
+//! A broker over a store in a directory of its own, with somebody watching what comes out.
+//!
+//! The watcher stands where the outlet stands, hands everything on to the store's own logs, and
+//! reads the wall clock after they have taken it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use parking_lot::{Condvar, Mutex};
+use punctual_broker::{Broker, Options as BrokerOptions, Parts};
+use punctual_engine::disk::RealDisk;
+use punctual_engine::{Engine, Options};
+use punctual_model::ports::{Armed, Outlet, StoreError, Topics};
+use punctual_model::{Clock, SystemClock, Timestamp};
+use tempfile::TempDir;
+
+use crate::args::Common;
+use crate::measure::{self, Latency};
+use crate::report::say;
+
+/// The directory of one run.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    temporary: Option<TempDir>,
+}
+
+impl Place {
+    /// A fresh directory where `needed` bytes are free.
+    pub(crate) fn fresh(common: &Common, needed: u64) -> Result<Self> {
+        let base = common.data.clone().unwrap_or_else(std::env::temp_dir);
+        std::fs::create_dir_all(&base).with_context(|| format!("{}", base.display()))?;
+        measure::require_free(&base, needed)?;
+        let temporary = tempfile::Builder::new().prefix("punctual-bench-").tempdir_in(&base)?;
+        let path = temporary.path().to_path_buf();
+        if common.keep {
+            say(&format!("data stays in {}", path.display()));
+            return Ok(Self { path: temporary.keep(), temporary: None });
+        }
+        Ok(Self { path, temporary: Some(temporary) })
+    }
+
+    /// A directory that is there already, and stays.
+    pub(crate) fn existing(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), temporary: None }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the directory, unless it is to stay.
+    pub(crate) fn clear(self) -> Result<()> {
+        self.temporary.map_or(Ok(()), TempDir::close).context("the data could not be removed")
+    }
+}
+
+/// Bytes of disk that `count` messages with bodies of `body` bytes need at most.
+pub(crate) fn disk_needed(count: u64, body: usize) -> u64 {
+    // Runs while they are merged, the journal, the logs and the reserve.
+    count * (body as u64 + 64) * 2 + (1 << 30)
+}
+
+/// A running broker.
+pub(crate) struct Rig {
+    pub(crate) broker: Broker<Engine, Watch>,
+    pub(crate) watch: Arc<Watch>,
+    engine: Arc<Engine>,
+}
+
+impl Rig {
+    pub(crate) fn open(dir: &Path, common: &Common) -> Result<Self> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let options = Options { durability: common.durability.into(), ..Options::default() };
+        let disk = Arc::new(RealDisk::new(dir)?);
+        let engine = Arc::new(Engine::open(disk, options, Arc::clone(&clock))?);
+        let watch = Arc::new(Watch::new(Arc::clone(&engine)));
+        let topics: Arc<dyn Topics> = Arc::<Engine>::clone(&engine);
+        let parts =
+            Parts { timeline: Arc::clone(&engine), outlet: Arc::clone(&watch), topics, clock };
+        let broker = Broker::start(BrokerOptions::default(), parts)?;
+        Ok(Self { broker, watch, engine })
+    }
+
+    /// Stops as the server does.
+    pub(crate) fn close(self) -> Result<()> {
+        self.broker.stop();
+        self.engine.close();
+        self.engine.check()?;
+        let damaged = self.engine.store().damaged_blocks();
+        ensure!(damaged == 0, "{damaged} blocks could not be read");
+        Ok(())
+    }
+}
+
+/// Sees what comes out, and when.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    engine: Arc<Engine>,
+    clock: SystemClock,
+    seen: Mutex<Seen>,
+    changed: Condvar,
+}
+
+/// What came out since the last look.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) count: u64,
+    pub(crate) lateness: Latency,
+    /// The least lateness, in milliseconds; below zero something was early.
+    pub(crate) least_ms: f64,
+    /// The wall clock after the first and after the last append.
+    pub(crate) first: Option<Duration>,
+    pub(crate) last: Duration,
+}
+
+impl Seen {
+    fn nothing() -> Self {
+        Self {
+            count: 0,
+            lateness: Latency::new(),
+            least_ms: f64::INFINITY,
+            first: None,
+            last: Duration::ZERO,
+        }
+    }
+}
+
+impl Watch {
+    fn new(engine: Arc<Engine>) -> Self {
+        let seen = Mutex::new(Seen::nothing());
+        Self { engine, clock: SystemClock::new(), seen, changed: Condvar::new() }
+    }
+
+    /// Waits until `count` have come out. False when that takes longer than `wait_max`.
+    pub(crate) fn wait_for(&self, count: u64, wait_max: Duration) -> bool {
+        let mut seen = self.seen.lock();
+        let enough = |seen: &mut Seen| seen.count < count;
+        !self.changed.wait_while_for(&mut seen, enough, wait_max).timed_out()
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen.lock().clone()
+    }
+
+    /// Starts counting anew.
+    pub(crate) fn forget(&self) {
+        *self.seen.lock() = Seen::nothing();
+    }
+}
+
+impl Outlet for Watch {
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
+        self.engine.deliver(batch, now).await?;
+        let wall = self.clock.read().wall;
+        let mut seen = self.seen.lock();
+        for armed in batch {
+            let due = Duration::from_millis(armed.key.due.as_millis());
+            seen.least_ms = seen.least_ms.min((wall.as_secs_f64() - due.as_secs_f64()) * 1e3);
+            seen.lateness.note(wall.saturating_sub(due));
+        }
+        seen.count += batch.len() as u64;
+        seen.first.get_or_insert(wall);
+        seen.last = wall;
+        drop(seen);
+        self.changed.notify_all();
+        Ok(())
+    }
+}
+
+/// Lets `time` pass.
+pub(crate) fn pause(time: Duration) {
+    let never = Mutex::new(());
+    Condvar::new().wait_for(&mut never.lock(), time);
+}
