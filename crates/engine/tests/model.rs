@@ -21,7 +21,7 @@ fn options(dice: &mut Dice) -> Options {
     options.near_bytes = [300, 700, 1500, 6000][dice.place(4)];
     options.table_bytes = [600, 1500, 4000][dice.place(3)];
     options.block_bytes = [128, 256, 512][dice.place(3)];
-    options.runs_max = 2 + dice.place(3);
+    options.runs_max = 2 + dice.place(2);
     options
 }
 

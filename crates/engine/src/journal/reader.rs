@@ -60,6 +60,9 @@ pub fn replay(
             }
             position = Position(position.0 + header.group_bytes() as u64);
         }
+        // The process that wrote this may have been killed before it was synced. From here on it is
+        // shown and built upon, so it has to be certain.
+        handle.sync().map_err(unreadable)?;
         end = position;
         last = Some((handle, start));
     }

@@ -40,7 +40,7 @@ use crate::disk::{Disk, DiskFile};
 use batch::BatchWriter;
 use partition::{PartitionLog, State};
 use recovery::Recovery;
-use segment::{TOPICS_DIR, partition_dir, read_error, topic_dir, write_error};
+use segment::{Segment, TOPICS_DIR, partition_dir, read_error, topic_dir, write_error};
 
 /// How logs are written.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +140,8 @@ struct Delivery {
     appended: Vec<Sequence>,
     /// What failed calls had appended before they failed, until it is offered again with success.
     taken: HashSet<Sequence>,
+    /// Where each partition ended before it got messages that are not settled yet.
+    unsettled: HashMap<(TopicId, Partition), Option<LogEnd>>,
 }
 
 impl Logs {
@@ -175,19 +177,23 @@ impl Logs {
         let mut logs: Vec<_> = self.partitions(topic).map_or_else(Vec::new, |open| open.to_vec());
         let numbers = (0..partitions).filter_map(Partition::new);
         let missing: Vec<Partition> = numbers.skip(logs.len()).collect();
-        self.make_dirs(topic, &missing)?;
+        self.make_dirs(topic, &missing, saved)?;
         for partition in missing {
             let slot = saved.binary_search_by_key(&(topic, partition), LogEnd::place);
             let saved = slot.ok().and_then(|slot| saved.get(slot)).copied();
             let dir = partition_dir(topic, partition);
             let (disk, options) = (&*self.disk, &self.options);
             let segments = Recovery { disk, options, dir: &dir, saved, delivered }.run()?;
+            // The process that made them may have been killed before their names were synced.
+            let is_new = |segment: &Segment| saved.is_none_or(|saved| segment.base > saved.segment);
+            let dir_unsynced = segments.iter().any(is_new);
+            let state = State::new(segments, saved.map_or(0, |saved| saved.offset));
             logs.push(Arc::new(PartitionLog {
                 disk: Arc::clone(&self.disk),
                 options: self.options,
                 topic,
                 partition,
-                state: Mutex::new(State::new(segments, saved.map_or(0, |saved| saved.offset))),
+                state: Mutex::new(State { dir_unsynced, ..state }),
             }));
         }
         self.topics.write().insert(topic, logs.into());
@@ -248,7 +254,7 @@ impl Logs {
         batch: &[Armed],
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let Delivery { writer, order, appended, taken } = delivery;
+        let Delivery { writer, order, appended, taken, unsettled } = delivery;
         for group in order.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let Some(&(topic, partition, _)) = group.first() else {
                 continue;
@@ -256,6 +262,7 @@ impl Logs {
             let Ok(log) = self.partition(topic, partition) else {
                 continue;
             };
+            unsettled.entry((topic, partition)).or_insert_with(|| log.end());
             writer.clear();
             let mut waiting = appended.len();
             let mut flush = |writer: &mut BatchWriter, appended: &mut Vec<Sequence>| {
@@ -285,6 +292,11 @@ impl Logs {
             flush(writer, appended)?;
         }
         Ok(())
+    }
+
+    /// Everything delivered so far has ended in the state that checkpoints save.
+    pub fn settled(&self) {
+        self.delivery.lock().unsettled.clear();
     }
 
     /// Delivered messages from `from.offset` on, at most `limit`; fewer when they are large.
@@ -339,6 +351,18 @@ impl Logs {
             .flat_map(|logs| logs.iter())
             .filter_map(|log| log.prepare_checkpoint(&mut unsynced))
             .collect();
+        // What is not settled yet is still pending for the checkpoint: it has to lie behind the
+        // ends, so that recovery finds it. What was settled since the ends were taken need not.
+        let delivery = self.delivery.lock();
+        ends.retain_mut(|end| match delivery.unsettled.get(&end.place()) {
+            Some(None) => false,
+            Some(Some(before)) if before.offset < end.offset => {
+                *end = *before;
+                true
+            }
+            _ => true,
+        });
+        drop(delivery);
         ends.sort_unstable_by_key(LogEnd::place);
         (ends, unsynced)
     }
@@ -375,17 +399,25 @@ impl Logs {
         }
     }
 
-    fn make_dirs(&self, topic: TopicId, missing: &[Partition]) -> Result<(), StoreError> {
+    /// Makes the directories that are missing. Those of partitions without a saved end may have been
+    /// made by a process that was killed, so they are synced as well.
+    fn make_dirs(
+        &self,
+        topic: TopicId,
+        missing: &[Partition],
+        saved: &[LogEnd],
+    ) -> Result<(), StoreError> {
         let dir = topic_dir(topic);
         let there = self.disk.list(&dir).map_err(|error| read_error(&dir, &error))?;
         let is_new = |partition: &&Partition| !there.contains(&partition.get().to_string());
-        let mut made = false;
         for partition in missing.iter().filter(is_new) {
             let dir = partition_dir(topic, *partition);
             self.disk.create_dir(&dir).map_err(|error| write_error(&dir, &error))?;
-            made = true;
         }
-        if made {
+        let is_saved = |partition: &Partition| {
+            saved.binary_search_by_key(&(topic, *partition), LogEnd::place).is_ok()
+        };
+        if !missing.iter().all(is_saved) {
             for dir in [&dir, Path::new(TOPICS_DIR), Path::new("")] {
                 self.disk.sync_dir(dir).map_err(|error| write_error(dir, &error))?;
             }

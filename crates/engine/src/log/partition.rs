@@ -169,6 +169,15 @@ impl PartitionLog {
         if std::mem::take(&mut state.dir_unsynced) {
             unsynced.push(Unsynced::Dir(Arc::clone(&self.disk), dir));
         }
+        self.end_of(state)
+    }
+
+    /// Where the log ends now; nothing before the first append.
+    pub(super) fn end(&self) -> Option<LogEnd> {
+        self.end_of(&self.state.lock())
+    }
+
+    fn end_of(&self, state: &State) -> Option<LogEnd> {
         let active = state.segments.last()?;
         Some(LogEnd {
             topic: self.topic,

@@ -99,6 +99,8 @@ impl Store {
             state.end_handed(armed.key, armed.topic, origin(armed));
         }
         state.set_in_flight(Vec::new());
+        drop(state);
+        self.logs.settled();
     }
 }
 

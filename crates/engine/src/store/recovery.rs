@@ -67,6 +67,9 @@ impl Store {
             _ => OpenError::Disk(LOCK_PATH, error),
         })?;
         let salt = open_format(&*disk)?;
+        // A process that was killed may have left names that are visible and not certain. What is
+        // removed below must not be needed again by what a loss of power would bring back.
+        disk.sync_dir(Path::new("")).map_err(|error| OpenError::Disk("directory", error))?;
         let saved = checkpoint::read(&*disk)?.unwrap_or_default();
         let mut rebuilt = Rebuilt::new(&*disk, &saved)?;
         let shape = (salt, options.journal_file_bytes);

@@ -16,6 +16,7 @@ use crate::log::LogEnd;
 use crate::store::Store;
 use crate::timeline::merge::{ShelfChange, merge_runs};
 use crate::timeline::shelf::Shelved;
+use crate::timeline::table::Bits;
 use crate::timeline::{State, flush, run};
 
 /// For how long a cancel is remembered at least; it is forgotten after twice that.
@@ -131,10 +132,11 @@ impl Store {
             (state.next_run - 1, frozen)
         };
         let (table, gone) = frozen;
-        match flush::write(&*self.disk, number, &table, &gone, self.options.block_bytes) {
+        match flush::write(&*self.disk, number, &table, gone, self.options.block_bytes) {
             Ok(written) => {
-                drop(table);
-                self.state.lock().install(written);
+                let frozen = self.state.lock().install(written);
+                // Freeing a whole table takes a while; nobody waits for it.
+                drop((table, frozen));
                 self.room.notify_all();
                 Ok(true)
             }
@@ -219,7 +221,7 @@ impl Store {
         self.trust.check()?;
         let mut kept = self.checkpoints.lock();
         // Logs first: whatever the state calls delivered is then in the logs, and synced below;
-        // whatever the logs got later is found again by recovery.
+        // whatever the logs got later, or got and has not settled, is found again by recovery.
         let (log_ends, before) = self.logs.prepare_checkpoint();
         let mut saved = self.snapshot(&mut kept, now);
         saved.log_ends = log_ends;
@@ -251,8 +253,7 @@ impl Store {
         drop(catalogue);
         let mut state = self.state.lock();
         if now.since(kept.period_start) > CANCEL_MEMORY {
-            let [recent, before] = &mut state.cancelled;
-            *before = std::mem::take(recent);
+            state.forget_cancels();
             kept.period_start = now;
         }
         let spent: Vec<u64> =
@@ -261,19 +262,27 @@ impl Store {
             state.unshelve(number);
             state.changes.push(ShelfChange::Remove(number));
         }
-        Checkpoint {
+        let tables = [state.frozen.as_ref(), Some(&state.active)].into_iter().flatten();
+        let gone: Vec<(u64, Bits)> =
+            tables.map(|tabled| (tabled.table.first(), tabled.gone.clone())).collect();
+        let mut saved = Checkpoint {
             generation: kept.generation + 1,
             journal: state.journal_start(),
             next: state.next,
             next_run: state.next_run,
             next_topic,
             period_start: kept.period_start,
-            ended: ended_in_tables(&state),
+            ended: RoaringTreemap::new(),
             cancelled: state.cancelled.clone(),
             topics,
             log_ends: Vec::new(),
             runs: state.runs.iter().map(|(&number, shelved)| save(number, shelved)).collect(),
+        };
+        drop(state);
+        for (first, gone) in gone {
+            saved.ended.extend(gone.added_since(&Bits::default()).map(|i| first + i as u64));
         }
+        saved
     }
 
     fn refs(&self, saved: &Checkpoint) -> Refs {
@@ -341,16 +350,6 @@ fn save(number: u64, shelved: &Shelved) -> SavedRun {
         ended: shelved.ended_above_watermark(),
         counts: shelved.counts.clone(),
     }
-}
-
-fn ended_in_tables(state: &State) -> RoaringTreemap {
-    let mut ended = RoaringTreemap::new();
-    for tabled in [state.frozen.as_ref(), Some(&state.active)].into_iter().flatten() {
-        let first = tabled.table.first();
-        let gone = (0..tabled.table.len()).filter(|&index| tabled.gone.get(index));
-        ended.extend(gone.map(|index| first + index as u64));
-    }
-    ended
 }
 
 fn smallest(state: &State, count: usize) -> Vec<u64> {

@@ -18,6 +18,8 @@ use crate::timeline::{State, Tabled};
 pub struct Written {
     run: Option<Run>,
     order: Vec<(Timestamp, u32)>,
+    /// What had ended when writing began.
+    gone: Bits,
 }
 
 /// Writes what is alive in `table` as run `number`. The table may lose entries meanwhile;
@@ -29,13 +31,13 @@ pub fn write(
     disk: &dyn Disk,
     number: u64,
     table: &Table,
-    gone: &Bits,
+    gone: Bits,
     block_bytes: usize,
 ) -> io::Result<Written> {
     let alive = (0u32..).zip(table.iter()).filter(|(_, (index, _))| !gone.get(*index));
     let mut order: Vec<(Timestamp, u32)> = alive.map(|(n, (_, slot))| (slot.due, n)).collect();
     if order.is_empty() {
-        return Ok(Written { run: None, order });
+        return Ok(Written { run: None, order, gone });
     }
     order.sort_unstable();
     let mut writer = RunWriter::create(disk, number, table.first(), block_bytes)?;
@@ -52,7 +54,7 @@ pub fn write(
         })
         .collect();
     let run = writer.finish(disk, &[Ids { first: table.first(), stamps }])?;
-    Ok(Written { run: Some(run), order })
+    Ok(Written { run: Some(run), order, gone })
 }
 
 impl State {
@@ -63,33 +65,33 @@ impl State {
     }
 
     /// Replaces the frozen table by the run that was made of it. What is due before the horizon
-    /// came through the near future and is not read again.
-    pub fn install(&mut self, written: Written) {
-        let Some(frozen) = self.frozen.take() else { return };
-        let Some(run) = written.run else { return };
+    /// came through the near future and is not read again. Answers the table, for the caller to
+    /// drop without the lock.
+    pub fn install(&mut self, written: Written) -> Option<Tabled> {
+        let frozen = self.frozen.take()?;
+        let Some(run) = written.run else { return Some(frozen) };
         let run = Arc::new(run);
         let from = start_of(self.horizon);
         let mut shelved = Shelved::new(Arc::clone(&run), from);
-        for &(due, index) in &written.order {
-            let Some((key, topic)) = entry(&frozen, index as usize) else { continue };
-            if frozen.gone.get(index as usize) {
+        for index in frozen.gone.added_since(&written.gone) {
+            if let Some((key, topic)) = entry(&frozen, index) {
                 shelved.end_unread(key);
                 shelved.discount(topic);
-            } else if due < self.horizon {
-                shelved.early.insert(key.sequence.get());
+            }
+        }
+        let near = written.order.partition_point(|&(due, _)| due < self.horizon);
+        for &(_, index) in written.order.get(..near).unwrap_or_default() {
+            if !frozen.gone.get(index as usize) {
+                shelved.early.insert(frozen.table.first() + u64::from(index));
             }
         }
         // What was cancelled before it was written may still be in the near future, in the
         // caller's hands or in the journal behind the table: each has to find it ended.
-        for (index, _) in frozen.table.iter().filter(|(index, _)| frozen.gone.get(*index)) {
-            let sequence = frozen.table.first() + index as u64;
-            if self.cancelled.iter().any(|set| set.contains(sequence)) {
-                shelved.gone.insert(sequence);
-            }
-        }
+        shelved.gone |= &frozen.cancelled;
         shelved.counts.retain(|topic, _| self.topics.contains(topic));
         self.shelve(shelved);
         self.changes.push(ShelfChange::Add(run, from));
+        Some(frozen)
     }
 }
 

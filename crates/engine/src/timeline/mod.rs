@@ -39,13 +39,19 @@ pub struct Tabled {
     pub table: Arc<Table>,
     /// Indexes of the entries that were delivered or cancelled.
     pub gone: Bits,
+    /// Sequences of those that were cancelled.
+    pub cancelled: RoaringTreemap,
 }
 
 impl Tabled {
     /// An empty table for the sequences from `first` on.
     #[must_use]
     pub fn new(first: Sequence, journal_start: Position) -> Self {
-        Self { table: Arc::new(Table::new(first, journal_start)), gone: Bits::default() }
+        Self {
+            table: Arc::new(Table::new(first, journal_start)),
+            gone: Bits::default(),
+            cancelled: RoaringTreemap::new(),
+        }
     }
 }
 
@@ -193,10 +199,8 @@ impl State {
         }
         let horizon = until.saturating_add(step);
         for tabled in [self.frozen.as_ref(), Some(&self.active)].into_iter().flatten() {
-            for (index, slot) in tabled.table.iter() {
-                let inside = slot.due >= self.horizon && slot.due < horizon;
-                if inside
-                    && !tabled.gone.get(index)
+            for (index, _) in tabled.table.due_within(self.horizon, horizon) {
+                if !tabled.gone.get(index)
                     && let Some(key) = tabled.table.key(index)
                     && let Some(content) = tabled.table.content(index)
                 {
@@ -269,6 +273,17 @@ impl State {
         if self.is_cancelled(sequence) { Standing::Cancelled } else { Standing::Past }
     }
 
+    /// Begins a new period of remembered cancels and forgets those before the last one. An entry
+    /// that still lies somewhere keeps its cancel: without it, it would look delivered.
+    pub fn forget_cancels(&mut self) {
+        let [recent, before] = std::mem::take(&mut self.cancelled);
+        let lies = |number: &u64| {
+            Sequence::new(*number).is_some_and(|sequence| self.place(sequence) != Place::Nowhere)
+        };
+        let kept: RoaringTreemap = before.iter().filter(lies).collect();
+        self.cancelled = [RoaringTreemap::new(), recent | kept];
+    }
+
     fn is_cancelled(&self, sequence: Sequence) -> bool {
         self.cancelled.iter().any(|set| set.contains(sequence.get()))
     }
@@ -298,6 +313,11 @@ impl State {
         if self.end_unread(key, topic) {
             let [recent, _] = &mut self.cancelled;
             recent.insert(key.sequence.get());
+            for tabled in [self.frozen.as_mut(), Some(&mut self.active)].into_iter().flatten() {
+                if tabled.table.index(key.sequence).is_some() {
+                    tabled.cancelled.insert(key.sequence.get());
+                }
+            }
         }
     }
 

@@ -9,6 +9,9 @@ use punctual_model::{Key, Partition, Sequence, Timestamp, TopicId};
 use crate::journal::Position;
 use crate::journal::change::Slot;
 
+/// Slots with one note of the soonest due time among them.
+const STRETCH: usize = 1024;
+
 /// Entries with consecutive sequences.
 #[derive(Debug)]
 pub struct Table {
@@ -16,6 +19,8 @@ pub struct Table {
     slots: Vec<Placed>,
     frames: Vec<Bytes>,
     bytes: usize,
+    /// The soonest due time of each stretch of slots, so that most need no look.
+    soonest: Vec<Timestamp>,
     /// Where in the journal its first entry may stand.
     pub journal_start: Position,
 }
@@ -38,14 +43,26 @@ impl Table {
         let index = u32::try_from(self.frames.len()).expect("a table has few frames");
         self.bytes += frame.len() + size_of_val(slots);
         self.frames.push(frame);
-        self.slots.extend(slots.iter().map(|&slot| Placed { slot, frame: index }));
+        for &slot in slots {
+            self.push_slot(Placed { slot, frame: index });
+        }
+    }
+
+    fn push_slot(&mut self, placed: Placed) {
+        match self.soonest.last_mut() {
+            Some(soonest) if self.slots.len() % STRETCH != 0 => {
+                *soonest = placed.slot.due.min(*soonest);
+            }
+            _ => self.soonest.push(placed.slot.due),
+        }
+        self.slots.push(placed);
     }
 
     /// Adds a place that no entry has.
     pub fn push_nothing(&mut self) {
         let (Some(topic), Some(partition)) = (TopicId::new(0), Partition::new(0)) else { return };
         let slot = Slot { due: Timestamp::MAX, topic, partition, offset: 0, length: 0 };
-        self.slots.push(Placed { slot, frame: u32::MAX });
+        self.push_slot(Placed { slot, frame: u32::MAX });
     }
 
     /// Bytes of memory it holds.
@@ -102,6 +119,20 @@ impl Table {
         self.frames.get(usize::try_from(placed.frame).ok()?)?.get(start..end)
     }
 
+    /// Entries due at `from` or later and before `to`, in the order of acceptance.
+    pub fn due_within(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> impl Iterator<Item = (usize, &Slot)> {
+        let stretches = self.soonest.iter().zip(self.slots.chunks(STRETCH)).enumerate();
+        let stretches = stretches.filter(move |(_, (soonest, _))| **soonest < to);
+        stretches.flat_map(move |(number, (_, stretch))| {
+            let entries = (number * STRETCH..).zip(stretch.iter().map(|placed| &placed.slot));
+            entries.filter(move |(_, slot)| slot.due >= from && slot.due < to)
+        })
+    }
+
     /// All entries in the order of acceptance.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Slot)> {
         self.slots.iter().map(|placed| &placed.slot).enumerate()
@@ -117,6 +148,18 @@ impl Bits {
     #[must_use]
     pub fn get(&self, index: usize) -> bool {
         self.0.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
+    }
+
+    /// What is in it and not in `earlier`.
+    pub fn added_since<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = usize> + 'a {
+        self.0.iter().enumerate().flat_map(|(place, &word)| {
+            let mut fresh = word & !earlier.0.get(place).copied().unwrap_or(0);
+            std::iter::from_fn(move || {
+                let bit = fresh.trailing_zeros();
+                fresh &= fresh.wrapping_sub(1);
+                (bit < 64).then_some(place * 64 + bit as usize)
+            })
+        })
     }
 
     /// Adds `index`; false if it was there before.

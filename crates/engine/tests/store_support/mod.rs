@@ -13,6 +13,7 @@
     reason = "each test file uses a part of this, and a failed set-up may stop a test"
 )]
 
+pub mod crash;
 pub mod ledger;
 pub mod look;
 pub mod runner;

@@ -114,13 +114,13 @@ impl Draw {
             }
             42..56 => Step::Commit(vec![self.cancel()]),
             56..62 => Step::Arm(self.now + self.dice.below(20_000)),
-            62..78 => {
+            62..76 => {
                 self.now += self.stride();
                 Step::Fire(self.now)
             }
-            78..82 => Step::Freeze,
-            82..90 => Step::Upkeep,
-            90..93 => Step::Checkpoint,
+            76..82 => Step::Freeze,
+            82..91 => Step::Upkeep,
+            91..93 => Step::Checkpoint,
             93..95 => Step::Maintain,
             95..98 => self.put(),
             _ => Step::Delete(self.name()),
