@@ -21,7 +21,7 @@ const IMAGES_PER_MOMENT: usize = 20;
 /// The same for a moment of a recovery.
 const IMAGES_PER_RECOVERY_MOMENT: usize = 8;
 /// Every so many remains are crashed again.
-const AGAIN_EVERY: u64 = 61;
+const AGAIN_EVERY: u64 = 199;
 
 const SCRIPTS: [&str; 10] = [
     // The shortest life: accept, deliver, save.

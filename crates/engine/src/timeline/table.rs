@@ -35,7 +35,14 @@ impl Table {
     /// An empty table for the sequences from `first` on.
     #[must_use]
     pub const fn new(first: Sequence, journal_start: Position) -> Self {
-        Self { first: first.get(), slots: Vec::new(), frames: Vec::new(), bytes: 0, journal_start }
+        Self {
+            first: first.get(),
+            slots: Vec::new(),
+            frames: Vec::new(),
+            bytes: 0,
+            soonest: Vec::new(),
+            journal_start,
+        }
     }
 
     /// Adds the entries of one change; they follow what is there without a gap.
