@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_engine::Durability;
 
+use crate::measure::Surroundings;
+
 /// Load scenarios for Punctual.
 #[derive(Debug, Parser)]
 #[command(name = "punctual-bench", version, arg_required_else_help = true)]
@@ -31,6 +33,9 @@ pub(crate) struct Common {
     /// When a change counts as safe
     #[arg(long, global = true, value_enum, default_value = "fsync")]
     pub(crate) durability: DurabilityWord,
+    /// How busy the machine was at the start
+    #[arg(skip)]
+    pub(crate) start: Surroundings,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::args::{Common, LatenessOptions, LoadOptions};
 use crate::load::{Load, far};
 use crate::measure::{self, Latency, memory_of};
+use crate::picture::{Chart, Series};
 use crate::random::Random;
 use crate::report::{Cost, Report, Table, short};
 use crate::rig::{Place, Rig, disk_needed, pause};
@@ -77,6 +78,7 @@ pub(crate) fn run(common: &Common, options: &LatenessOptions) -> Result<()> {
     }
     report.latency_chart("wall clock after the append minus due time", &chart);
     report.table(table);
+    by_second(&mut report, &seen.worst_ms);
     report.figure("least lateness, ms", seen.least_ms);
     report.cost(&cost);
     report.memory(memory_of(std::process::id()));
@@ -85,6 +87,29 @@ pub(crate) fn run(common: &Common, options: &LatenessOptions) -> Result<()> {
     report.finish(common)?;
     ensure!(seen.least_ms >= 0.0, "a message was {} ms early", -seen.least_ms);
     place.clear()
+}
+
+/// The worst of every second, where a tail shows whether it comes at intervals.
+fn by_second(report: &mut Report, worst_ms: &[f64]) {
+    let mut table = Table::new("second", &["worst lateness, ms"]);
+    for (second, &worst) in worst_ms.iter().enumerate() {
+        table.row(second.to_string(), vec![worst]);
+    }
+    report.detail(table);
+    let seconds = || (0u32..).map(f64::from);
+    let step = worst_ms.len().div_ceil(12).max(1);
+    let ticks = seconds().take(worst_ms.len()).step_by(step).map(|at| (at, format!("{at:.0}")));
+    report.chart(Chart {
+        title: "worst lateness in each second".to_owned(),
+        x_label: "second".to_owned(),
+        y_label: "ms".to_owned(),
+        x_ticks: ticks.collect(),
+        log_y: true,
+        series: vec![Series {
+            name: "worst".to_owned(),
+            points: seconds().zip(worst_ms.iter().copied()).collect(),
+        }],
+    });
 }
 
 /// Runs `main` with background schedules beside it, if any are asked for.

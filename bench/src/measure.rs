@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -50,6 +51,46 @@ pub(crate) fn threads() -> Vec<(String, f64)> {
         stats.map(|(name, user, system)| (name, (user + system).as_secs_f64())).collect();
     threads.sort_by(|a, b| a.0.cmp(&b.0));
     threads
+}
+
+/// How much CPU time the machine and this program had used at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    clock: Arc<SystemClock>,
+    machine: f64,
+    ours: f64,
+}
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        let (machine, ours) = (machine_seconds(), our_seconds());
+        Self { clock: Arc::new(SystemClock::new()), machine, ours }
+    }
+}
+
+impl Surroundings {
+    /// How many cores other programs have kept busy since then.
+    pub(crate) fn cores_used_by_others(&self) -> f64 {
+        let others = (machine_seconds() - self.machine) - (our_seconds() - self.ours);
+        others.max(0.0) / self.clock.read().monotonic.as_secs_f64().max(1e-3)
+    }
+}
+
+fn machine_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1);
+    let fields: Vec<f64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
+    // The fourth is idle, the fifth idle while waiting for the disk.
+    let idle: f64 = fields.iter().skip(3).take(2).sum();
+    (fields.iter().sum::<f64>() - idle) / rustix::param::clock_ticks_per_second().max(1) as f64
+}
+
+/// This process and its children that have ended.
+fn our_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+    let ticks: f64 = fields.skip(11).take(4).filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / rustix::param::clock_ticks_per_second().max(1) as f64
 }
 
 /// Resident memory of a process, in bytes.

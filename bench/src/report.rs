@@ -180,7 +180,8 @@ impl Report {
     }
 
     /// Prints everything and writes the files.
-    pub(crate) fn finish(self, common: &Common) -> Result<()> {
+    pub(crate) fn finish(mut self, common: &Common) -> Result<()> {
+        self.figure("cores used by other programs", common.start.cores_used_by_others());
         say(&format!("\n== {} ==", self.name));
         say(&format!("{}\n", self.settings));
         self.tables.iter().for_each(Table::print);

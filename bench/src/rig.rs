@@ -114,6 +114,8 @@ pub(crate) struct Seen {
     /// The wall clock after the first and after the last append.
     pub(crate) first: Option<Duration>,
     pub(crate) last: Duration,
+    /// The greatest lateness in milliseconds by the second, counted from the first append.
+    pub(crate) worst_ms: Vec<f64>,
 }
 
 impl Seen {
@@ -124,7 +126,27 @@ impl Seen {
             least_ms: f64::INFINITY,
             first: None,
             last: Duration::ZERO,
+            worst_ms: Vec::new(),
         }
+    }
+
+    fn note(&mut self, batch: &[Armed], wall: Duration) {
+        let mut worst = 0f64;
+        for armed in batch {
+            let due = Duration::from_millis(armed.key.due.as_millis());
+            let late_ms = (wall.as_secs_f64() - due.as_secs_f64()) * 1e3;
+            self.least_ms = self.least_ms.min(late_ms);
+            worst = worst.max(late_ms);
+            self.lateness.note(wall.saturating_sub(due));
+        }
+        let first = *self.first.get_or_insert(wall);
+        let second = usize::try_from(wall.saturating_sub(first).as_secs()).unwrap_or_default();
+        if self.worst_ms.len() <= second {
+            self.worst_ms.resize(second + 1, 0.0);
+        }
+        self.worst_ms[second] = self.worst_ms[second].max(worst);
+        self.count += batch.len() as u64;
+        self.last = wall;
     }
 }
 
@@ -144,27 +166,13 @@ impl Watch {
     pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().clone()
     }
-
-    /// Starts counting anew.
-    pub(crate) fn forget(&self) {
-        *self.seen.lock() = Seen::nothing();
-    }
 }
 
 impl Outlet for Watch {
     async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
         self.engine.deliver(batch, now).await?;
         let wall = self.clock.read().wall;
-        let mut seen = self.seen.lock();
-        for armed in batch {
-            let due = Duration::from_millis(armed.key.due.as_millis());
-            seen.least_ms = seen.least_ms.min((wall.as_secs_f64() - due.as_secs_f64()) * 1e3);
-            seen.lateness.note(wall.saturating_sub(due));
-        }
-        seen.count += batch.len() as u64;
-        seen.first.get_or_insert(wall);
-        seen.last = wall;
-        drop(seen);
+        self.seen.lock().note(batch, wall);
         self.changed.notify_all();
         Ok(())
     }

@@ -5,17 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use crate::time::Rfc3339;
-
 /// The answer to a schedule.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ScheduledView<'a> {
     /// The id of the message.
     pub id: &'a str,
     /// Its topic.
     pub topic: &'a str,
-    /// When it is due.
-    pub due: Time,
+    /// When it is due, as RFC 3339.
+    pub due: String,
     /// `scheduled`.
     pub state: &'static str,
 }
@@ -43,16 +41,6 @@ pub struct Outcome {
     pub result: &'static str,
 }
 
-/// Epoch milliseconds, written as RFC 3339.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub u64);
-
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Rfc3339(self.0))
-    }
-}
-
 /// Everything known about a message; what is not known is left out.
 #[derive(Clone, Debug, Serialize)]
 pub struct MessageView<'a> {
@@ -63,11 +51,11 @@ pub struct MessageView<'a> {
     /// Where it is in its life.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
-    /// When it is or was due.
-    pub due: Time,
-    /// When it was delivered.
+    /// When it is or was due, as RFC 3339.
+    pub due: String,
+    /// When it was delivered, as RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivered_at: Option<Time>,
+    pub delivered_at: Option<String>,
     /// Its partition.
     pub partition: u16,
     /// Its place in the log.

@@ -1,12 +1,11 @@
-//! The public contract over HTTP: the shapes of requests and answers, the stable error codes, and
-//! the one way times and durations are read from text.
+//! The public contract over HTTP: the shapes of requests and answers, and the stable error codes.
 //!
-//! Nothing here knows the broker. A request that was read is well-formed; whether it is allowed
+//! Nothing here knows the broker, nor how times and durations are written: they pass through as
+//! text. A request that was read is well-formed; what its texts mean and whether it is allowed
 //! (sizes, longest delay, partitions) is decided behind the listener.
 
 pub mod code;
 pub mod problem;
-pub mod time;
 pub mod request;
 pub mod topic;
 pub mod answer;

@@ -4,6 +4,7 @@
 //! field that is not known, not built yet, or there twice is refused. Nesting is bounded before
 //! anything is parsed, and no number in the input decides how much is allocated.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
@@ -25,7 +26,7 @@ pub use query::{Parameters, decode_path, published};
 
 /// A message as somebody asked for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NewMessage {
+pub struct NewMessage<'a> {
     /// Messages with the same key go to the same partition.
     pub key: Option<Bytes>,
     /// Names and values, in the order given.
@@ -33,32 +34,32 @@ pub struct NewMessage {
     /// The content.
     pub body: Bytes,
     /// When it is due.
-    pub when: When,
+    pub when: When<'a>,
     /// The partition, where the caller chose one.
     pub partition: Option<u16>,
 }
 
-/// When a message is due, as it was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum When {
+/// When a message is due, as it was written: the content of a string, or the digits of a number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum When<'a> {
     /// At once.
     #[default]
     Now,
-    /// So many milliseconds after arrival.
-    After(u64),
-    /// At this time, in epoch milliseconds.
-    At(u64),
+    /// So long after arrival; whoever takes it must read the duration.
+    After(Cow<'a, str>),
+    /// At this time; whoever takes it must read the time.
+    At(Cow<'a, str>),
     /// After the delay of this level.
     Level(u64),
 }
 
 /// What was posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Posted {
+pub enum Posted<'a> {
     /// A message object.
-    One(NewMessage),
+    One(NewMessage<'a>),
     /// `{"messages":[…]}`
-    Many(Vec<NewMessage>),
+    Many(Vec<NewMessage<'a>>),
 }
 
 /// What a reader may be asked to read.
@@ -76,7 +77,7 @@ pub struct ReadLimits {
 ///
 /// # Errors
 /// A [`Problem`] for the first thing that is wrong, with its index in a batch.
-pub fn read_messages(json: &[u8], limits: ReadLimits) -> Result<Posted, Problem> {
+pub fn read_messages(json: &[u8], limits: ReadLimits) -> Result<Posted<'_>, Problem> {
     let text = checked_depth(json, limits.depth)?;
     let reader = Reader { problem: Cell::new(None), limits };
     let mut source = serde_json::Deserializer::from_str(text);
@@ -145,7 +146,7 @@ impl<'de> Written<'de> {
         }
     }
 
-    fn message(&self, limits: ReadLimits) -> Result<NewMessage, Problem> {
+    fn message(&self, limits: ReadLimits) -> Result<NewMessage<'de>, Problem> {
         let body = match self.one_of([BODY, BODY_BASE64])? {
             Some(BODY) => value::body(self.get(BODY).unwrap_or_default())?,
             Some(field) => value::base64(FIELDS[field], self.get(field).unwrap_or_default())?,
@@ -218,21 +219,21 @@ pub(crate) fn unknown(name: &str) -> Problem {
 struct Document<'r>(&'r Reader);
 
 impl<'de> DeserializeSeed<'de> for Document<'_> {
-    type Value = Posted;
+    type Value = Posted<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Posted, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Posted<'de>, D::Error> {
         source.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Document<'_> {
-    type Value = Posted;
+    type Value = Posted<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a message object or {\"messages\":[…]}")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Posted, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Posted<'de>, A::Error> {
         let reader = self.0;
         let mut written = Written::default();
         let mut fields_seen = false;
@@ -282,7 +283,7 @@ impl Reader {
 struct Batch<'r>(&'r Reader);
 
 impl<'de> DeserializeSeed<'de> for Batch<'_> {
-    type Value = Vec<NewMessage>;
+    type Value = Vec<NewMessage<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Self::Value, D::Error> {
         source.deserialize_seq(self)
@@ -290,7 +291,7 @@ impl<'de> DeserializeSeed<'de> for Batch<'_> {
 }
 
 impl<'de> Visitor<'de> for Batch<'_> {
-    type Value = Vec<NewMessage>;
+    type Value = Vec<NewMessage<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of message objects")
@@ -316,9 +317,9 @@ impl<'de> Visitor<'de> for Batch<'_> {
 struct Element<'r>(&'r Reader, usize);
 
 impl<'de> DeserializeSeed<'de> for Element<'_> {
-    type Value = NewMessage;
+    type Value = NewMessage<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<NewMessage, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<NewMessage<'de>, D::Error> {
         let (reader, index) = (self.0, self.1);
         source.deserialize_map(self).inspect_err(|_| {
             let problem = reader.problem.take();
@@ -332,13 +333,13 @@ impl<'de> DeserializeSeed<'de> for Element<'_> {
 }
 
 impl<'de> Visitor<'de> for Element<'_> {
-    type Value = NewMessage;
+    type Value = NewMessage<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a message object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NewMessage, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NewMessage<'de>, A::Error> {
         let reader = self.0;
         let mut written = Written::default();
         while let Some(name) = map.next_key_seed(NameSeed)? {

@@ -6,30 +6,29 @@ use crate::code::Code;
 use crate::problem::Problem;
 use crate::request::bounded::members;
 use crate::request::value::{checked_depth, string, whole};
-use crate::time::parse_duration;
 
 /// Settings of the contract that nothing stands behind yet.
 const UNBUILT: [&str; 7] =
     ["max_backlog", "overflow", "max_delay", "rate_cap", "jitter", "catch_up", "default_ttl"];
 
 /// What somebody wants a topic to be; what is not said stays as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopicChange {
     /// Number of partitions.
     pub partitions: Option<u16>,
-    /// How long delivered messages are kept.
-    pub retention: Option<Keep>,
+    /// How long delivered messages are kept: a duration as it was written.
+    pub retention: Option<Keep<String>>,
     /// How many bytes of delivered messages each partition keeps.
-    pub retention_bytes: Option<Keep>,
+    pub retention_bytes: Option<Keep<u64>>,
 }
 
 /// A bound of what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum Keep<T> {
     /// `"forever"`: without bound.
     Forever,
-    /// So many milliseconds, or bytes.
-    UpTo(u64),
+    /// So long, or so many bytes.
+    UpTo(T),
 }
 
 impl TopicChange {
@@ -70,7 +69,7 @@ impl TopicChange {
         match name {
             "partitions" => self.partitions = Some(partitions(raw)?),
             "retention" => {
-                self.retention = Some(keep(name, raw, |text| parse_duration(text).ok())?);
+                self.retention = Some(keep(name, raw, |text| Some(text.to_owned()))?);
             }
             _ => self.retention_bytes = Some(keep(name, raw, whole)?),
         }
@@ -91,7 +90,7 @@ fn partitions(raw: &str) -> Result<u16, Problem> {
     })
 }
 
-fn keep(name: &str, raw: &str, read: impl Fn(&str) -> Option<u64>) -> Result<Keep, Problem> {
+fn keep<T>(name: &str, raw: &str, read: impl Fn(&str) -> Option<T>) -> Result<Keep<T>, Problem> {
     let text = if raw.starts_with('"') { string(name, raw)? } else { raw.into() };
     if text == "forever" {
         return Ok(Keep::Forever);

@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use punctual_api::time::parse_duration;
 use punctual_model::Span;
 use punctual_model::limits::{BODY_BYTES_CEILING, DELAY_CEILING};
+use punctual_model::time::SpanError;
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -371,11 +371,9 @@ impl TryFrom<ConfigFile> for Config {
                 body_bytes_max: file
                     .get("limits.body_bytes_max", |text| bytes(text, 1..=BODY_BYTES_CEILING))?,
                 delay_max: file.get("limits.delay_max", |text| {
-                    let delay = time(text)?.as_millis();
-                    u64::try_from(delay)
-                        .map(Span::from_millis)
-                        .ok()
-                        .filter(|delay| *delay <= DELAY_CEILING)
+                    let delay = span(text)?;
+                    (delay <= DELAY_CEILING)
+                        .then_some(delay)
                         .ok_or_else(|| "it is at most 3653 days".to_owned())
                 })?,
             },
@@ -413,11 +411,14 @@ fn count(text: &str) -> Result<usize, String> {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let millis = parse_duration(text).map_err(|error| error.to_string())?;
-    if millis == 0 {
-        return Err("it must be longer than nothing".to_owned());
+    span(text).map(|span| Duration::from_millis(span.as_millis()))
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    match text.parse() {
+        Ok(Span::ZERO) => Err("it must be longer than nothing".to_owned()),
+        read => read.map_err(|error: SpanError| error.to_string()),
     }
-    Ok(Duration::from_millis(millis))
 }
 
 fn directory(text: &str) -> Result<PathBuf, String> {
@@ -507,6 +508,9 @@ mod tests {
             "[http]\nconnections_max = 0",
             "[http]\nheader_timeout = 0",
             "[http]\nheader_timeout = -5",
+            "[http]\nheader_timeout = 1.5",
+            "[http]\nheader_timeout = '1w'",
+            "[http]\nheader_timeout = '99999999999999999999'",
             "[store]\ndurability = 'sometimes'",
             "[store]\nmemory = '1 KB'",
             "[limits]\nbody_bytes_max = '1GiB'",

@@ -10,6 +10,7 @@ pub(crate) mod shared;
 mod body;
 mod reply;
 mod problem;
+mod time;
 mod messages;
 mod topics;
 mod health;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::code::Code;
 use crate::problem::Problem;
-use crate::request::value::{decode_base64, duration_text, level_text, partition_text, time_text};
+use crate::request::value::{decode_base64, level_text, partition_text};
 use crate::request::{NewMessage, When, unknown};
 
 /// Most parameters of one query string.
@@ -52,19 +52,16 @@ impl<'a> Parameters<'a> {
         self.take_bytes(name).map(utf8).transpose()
     }
 
-    /// Takes a time, in epoch milliseconds.
+    /// Takes a time as it was meant to be written.
     ///
     /// # Errors
-    /// A [`Problem`] when it is not a time.
-    pub fn take_time(&mut self, name: &str) -> Result<Option<u64>, Problem> {
-        let Some(text) = self.take(name)? else {
-            return Ok(None);
-        };
+    /// A [`Problem`] when it is not UTF-8.
+    pub fn take_time(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
         // A bare plus sign in a query means a space, and people do not escape that of a zone.
-        match text.rsplit_once(' ') {
-            Some((time, zone)) if zone.len() == 5 => time_text(&format!("{time}+{zone}")).map(Some),
-            _ => time_text(&text).map(Some),
-        }
+        Ok(self.take(name)?.map(|text| match text.rsplit_once(' ') {
+            Some((time, zone)) if zone.len() == 5 => Cow::Owned(format!("{time}+{zone}")),
+            _ => text,
+        }))
     }
 
     /// Takes a whole number between `least` and `most`.
@@ -98,11 +95,12 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// A message whose content is the request itself and whose other fields are parameters.
+/// A message whose fields are parameters. Its body is empty: that is the request itself, which
+/// need not have arrived yet.
 ///
 /// # Errors
 /// A [`Problem`] for the first thing that is wrong.
-pub fn published(query: Option<&str>, body: Bytes) -> Result<NewMessage, Problem> {
+pub fn published(query: Option<&str>) -> Result<NewMessage<'_>, Problem> {
     let mut parameters = Parameters::read(query)?;
     let key = match (parameters.take_bytes("key"), parameters.take("key_base64")?) {
         (Some(_), Some(_)) => return Err(conflict("key", "key_base64")),
@@ -115,8 +113,8 @@ pub fn published(query: Option<&str>, body: Bytes) -> Result<NewMessage, Problem
     let deliver_at = parameters.take_time("deliver_at")?;
     let when = match (delay, deliver_at, level) {
         (None, None, None) => When::Now,
-        (Some(text), None, None) => When::After(duration_text(&text)?),
-        (None, Some(time), None) => When::At(time),
+        (Some(text), None, None) => When::After(text),
+        (None, Some(text), None) => When::At(text),
         (None, None, Some(text)) => When::Level(level_text(&text)?),
         (Some(_), Some(_), _) => return Err(conflict("delay", "deliver_at")),
         (Some(_), _, Some(_)) => return Err(conflict("delay", "delay_level")),
@@ -124,7 +122,7 @@ pub fn published(query: Option<&str>, body: Bytes) -> Result<NewMessage, Problem
     };
     let partition = parameters.take("partition")?.map(|text| partition_text(&text)).transpose()?;
     parameters.end()?;
-    Ok(NewMessage { key, headers: Vec::new(), body, when, partition })
+    Ok(NewMessage { key, when, partition, ..NewMessage::default() })
 }
 
 fn conflict(first: &str, second: &str) -> Problem {

@@ -6,7 +6,7 @@ use super::*;
 
 const LIMITS: ReadLimits = ReadLimits { depth: 64, messages: 3, headers: 4 };
 
-fn one(json: &str) -> NewMessage {
+fn one(json: &str) -> NewMessage<'_> {
     match read_messages(json.as_bytes(), LIMITS) {
         Ok(Posted::One(message)) => message,
         other => panic!("{json}: {other:?}"),
@@ -44,16 +44,17 @@ fn a_message_with_everything() {
     );
     assert_eq!(message.key.as_deref(), Some(&b"k"[..]));
     assert_eq!(message.headers, [("a".into(), Bytes::from("1")), ("b".into(), Bytes::from("\0"))]);
-    assert_eq!(message.when, When::After(3_600_000));
+    assert_eq!(message.when, When::After("1h".into()));
     assert_eq!(message.partition, Some(3));
     let message = one(
         r#"{"body":"x","key_base64":"/w==","headers":[{"name":"a","value":"1"},{"name":"a","value_base64":"/w=="}],"delay":1500}"#,
     );
     assert_eq!(message.key.as_deref(), Some(&b"\xff"[..]));
     assert_eq!(message.headers.len(), 2);
-    assert_eq!(message.when, When::After(1500));
+    assert_eq!(message.when, When::After("1500".into()));
     assert_eq!(one(r#"{"body":"x","delay_level":"3"}"#).when, When::Level(3));
-    assert_eq!(one(r#"{"body":"x","deliver_at":1000}"#).when, When::At(1000));
+    assert_eq!(one(r#"{"body":"x","deliver_at":1000}"#).when, When::At("1000".into()));
+    assert_eq!(one(r#"{"body":"x","deliver_at":"\u0031"}"#).when, When::At("1".into()));
 }
 
 #[test]
@@ -82,16 +83,9 @@ fn each_fault_has_its_code() {
         (r#"{"body_base64":5}"#, Code::InvalidField),
         (r#"{"body":"x","key":5}"#, Code::InvalidField),
         (r#"{"body":"x","key_base64":"*"}"#, Code::InvalidBase64),
-        (r#"{"body":"x","delay":-1}"#, Code::InvalidDelay),
-        (r#"{"body":"x","delay":1.5}"#, Code::InvalidDelay),
-        (r#"{"body":"x","delay":1e3}"#, Code::InvalidDelay),
-        (r#"{"body":"x","delay":99999999999999999999}"#, Code::InvalidDelay),
-        (r#"{"body":"x","delay":"soon"}"#, Code::InvalidDelay),
         (r#"{"body":"x","delay":true}"#, Code::InvalidDelay),
         (r#"{"body":"x","delay":{}}"#, Code::InvalidDelay),
-        (r#"{"body":"x","deliver_at":"tomorrow"}"#, Code::InvalidTime),
-        (r#"{"body":"x","deliver_at":"2030-01-01T00:00:00"}"#, Code::InvalidTime),
-        (r#"{"body":"x","deliver_at":"1960-01-01T00:00:00Z"}"#, Code::DueOutOfRange),
+        (r#"{"body":"x","deliver_at":[]}"#, Code::InvalidTime),
         (r#"{"body":"x","delay_level":1.5}"#, Code::UnknownLevel),
         (r#"{"body":"x","delay":"1s","deliver_at":5}"#, Code::ConflictingFields),
         (r#"{"body":"x","delay":"1s","delay_level":5}"#, Code::ConflictingFields),
@@ -117,19 +111,31 @@ fn each_fault_has_its_code() {
 }
 
 #[test]
+fn what_a_duration_or_time_means_is_not_decided_here() {
+    for text in ["-1", "1.5", "1e3", "-0.0E+7", "99999999999999999999"] {
+        let number = format!(r#"{{"body":"x","delay":{text}}}"#);
+        assert_eq!(one(&number).when, When::After(text.into()), "nothing is rounded or cut");
+    }
+    assert_eq!(one(r#"{"body":"x","delay":"soon"}"#).when, When::After("soon".into()));
+}
+
+#[test]
 fn a_refusal_names_the_message_of_the_batch() {
-    assert_eq!(refused(r#"{"messages":[{"body":1},{"body":1,"delay":"x"}]}"#).index, Some(1));
-    assert_eq!(refused(r#"{"body":1,"delay":"x"}"#).index, None);
+    assert_eq!(refused(r#"{"messages":[{"body":1},{"body":1,"key":5}]}"#).index, Some(1));
+    assert_eq!(refused(r#"{"body":1,"key":5}"#).index, None);
     assert!(refused(r#"{"body":1,"colour":"x"}"#).detail.contains("colour"));
 }
 
 #[test]
 fn parameters_of_a_publish() {
-    let message = published(Some("delay=30s&key=a%20b+c&partition=1"), Bytes::from("x")).unwrap();
-    assert_eq!(message.when, When::After(30_000));
+    let message = published(Some("delay=30s&key=a%20b+c&partition=1")).unwrap();
+    assert_eq!(message.when, When::After("30s".into()));
     assert_eq!(message.key.as_deref(), Some(&b"a b c"[..]));
-    let at = published(Some("deliver_at=2030-01-01T08:00:00+08:00"), Bytes::new()).unwrap();
-    assert_eq!(at.when, When::At(1_893_456_000_000));
+    for plus in ["+", "%2B"] {
+        let query = format!("deliver_at=2030-01-01T08:00:00{plus}08:00");
+        let at = published(Some(&query)).unwrap();
+        assert_eq!(at.when, When::At("2030-01-01T08:00:00+08:00".into()));
+    }
     for (query, code) in [
         ("delay=1s&delay=2s", Code::DuplicateField),
         ("delay=1s&delay_level=2", Code::ConflictingFields),
@@ -138,10 +144,9 @@ fn parameters_of_a_publish() {
         ("ttl=1", Code::NotSupported),
         ("delay=%zz", Code::InvalidParameter),
         ("delay=%ff", Code::InvalidParameter),
-        ("delay=", Code::InvalidDelay),
         ("partition=x", Code::InvalidField),
     ] {
-        assert_eq!(published(Some(query), Bytes::new()).unwrap_err().code, code, "{query}");
+        assert_eq!(published(Some(query)).unwrap_err().code, code, "{query}");
     }
 }
 
@@ -171,6 +176,6 @@ proptest! {
 
     #[test]
     fn hostile_queries_never_panic(query in ".{0,40}") {
-        let _outcome = published(Some(&query), Bytes::new());
+        let _outcome = published(Some(&query));
     }
 }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use crate::code::Code;
 use crate::problem::Problem;
-use crate::time::{TimeError, parse_duration, parse_time};
 
 /// The request as text, once its encoding and nesting are known to be harmless.
 pub(crate) fn checked_depth(json: &[u8], depth_max: usize) -> Result<&str, Problem> {
@@ -98,32 +97,14 @@ pub(crate) fn decode_base64(field: &str, text: &str) -> Result<Bytes, Problem> {
     })
 }
 
-/// A duration: a string, or a whole number of milliseconds.
-pub(crate) fn duration(raw: &str) -> Result<u64, Problem> {
-    let text = scalar("delay", raw, Code::InvalidDelay)?;
-    duration_text(&text)
+/// A duration as it was written: a string, or a number of milliseconds.
+pub(crate) fn duration(raw: &str) -> Result<Cow<'_, str>, Problem> {
+    scalar("delay", raw, Code::InvalidDelay)
 }
 
-/// A duration in text.
-pub(crate) fn duration_text(text: &str) -> Result<u64, Problem> {
-    parse_duration(text).map_err(|error| Problem::new(Code::InvalidDelay, error.to_string()))
-}
-
-/// A time: a string, or epoch milliseconds.
-pub(crate) fn time(raw: &str) -> Result<u64, Problem> {
-    let text = scalar("deliver_at", raw, Code::InvalidTime)?;
-    time_text(&text)
-}
-
-/// A time in text.
-pub(crate) fn time_text(text: &str) -> Result<u64, Problem> {
-    parse_time(text).map_err(|error| {
-        let code = match error {
-            TimeError::Unreadable => Code::InvalidTime,
-            TimeError::BeforeEpoch => Code::DueOutOfRange,
-        };
-        Problem::new(code, error.to_string())
-    })
+/// A time as it was written: a string, or epoch milliseconds.
+pub(crate) fn time(raw: &str) -> Result<Cow<'_, str>, Problem> {
+    scalar("deliver_at", raw, Code::InvalidTime)
 }
 
 /// A delay level; which ones exist is decided elsewhere.

@@ -57,7 +57,7 @@ impl Table {
 
     fn push_slot(&mut self, placed: Placed) {
         match self.soonest.last_mut() {
-            Some(soonest) if self.slots.len() % STRETCH != 0 => {
+            Some(soonest) if !self.slots.len().is_multiple_of(STRETCH) => {
                 *soonest = placed.slot.due.min(*soonest);
             }
             _ => self.soonest.push(placed.slot.due),

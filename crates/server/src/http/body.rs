@@ -20,7 +20,14 @@ pub(crate) struct SizeLimit {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Bytes,
-    _permit: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Lets the body go and keeps on holding.
+    pub(crate) fn into_permit(self) -> Option<OwnedSemaphorePermit> {
+        self.permit
+    }
 }
 
 /// Takes in the whole body. A declared size over the limit is refused before a byte is read.
@@ -73,7 +80,7 @@ pub(crate) async fn take(
         }
     }
     let bytes = first.unwrap_or_else(|| joined.freeze());
-    Ok(Held { bytes, _permit: permit })
+    Ok(Held { bytes, permit })
 }
 
 fn too_large(limit: SizeLimit) -> Problem {

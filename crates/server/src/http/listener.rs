@@ -22,6 +22,12 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEAD_FIELDS_MAX: usize = 100;
 /// Most requests under way on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
+/// Largest head of an HTTP/2 request; smaller than that of HTTP/1, because a connection has many.
+const STREAM_HEAD_BYTES_MAX: u32 = 16 << 10;
+/// How much of all bodies of an HTTP/2 connection may arrive before a handler takes it.
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+/// How much of an answer is kept ready for each stream of an HTTP/2 connection.
+const STREAM_SEND_BYTES_MAX: usize = 64 << 10;
 /// Pause after the operating system refused a connection, mostly for want of file descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -79,7 +85,12 @@ fn server() -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).expect("64 KiB"))
+        .max_header_list_size(STREAM_HEAD_BYTES_MAX)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .initial_stream_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(STREAM_SEND_BYTES_MAX)
+        // How many streams a peer may have reset before it is cut off is left at the library's
+        // own bounds, which follow what is known of such attacks.
         .keep_alive_interval(Some(Duration::from_secs(20)))
         .keep_alive_timeout(Duration::from_secs(20));
     server

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use punctual_api::answer::{Batch, Content, MessageView, Outcome, Page, ScheduledView, Time};
+use punctual_api::answer::{Batch, Content, MessageView, Outcome, Page, ScheduledView};
 use punctual_api::request::{NewMessage, Parameters, Posted, ReadLimits, published, read_messages};
 use punctual_api::{Code, Problem, request};
 use punctual_broker::{Report, Request, Scheduled, When};
@@ -13,14 +13,15 @@ use punctual_model::limits::{
 };
 use punctual_model::ports::{CancelOutcome, PendingQuery};
 use punctual_model::{
-    Header, Key, Message, MessageId, Partition, Sequence, Span, State, Timestamp, TopicName,
+    Header, Key, Message, MessageId, Partition, Sequence, State, Timestamp, TopicName,
 };
 
 use crate::http::body::{self, SizeLimit};
 use crate::http::problem::{of_broken_off, of_schedule, of_store};
-use crate::http::reply::{Reply, json, large_json};
+use crate::http::reply::{Reply, json, json_holding, large_json};
 use crate::http::router::Call;
 use crate::http::shared::Shared;
+use crate::http::time;
 
 /// Largest request of JSON: a full batch, with room for what escaping and names add.
 const JSON_BYTES_MAX: usize = BATCH_BYTES_MAX + BATCH_BYTES_MAX / 2;
@@ -55,7 +56,8 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
                 .zip(&ids)
                 .map(|(answer, id)| scheduled_view(id, &topic, answer))
                 .collect();
-            Ok(json(StatusCode::CREATED, &Batch { messages }))
+            // It is done and cannot be refused any more, however large the answer is.
+            Ok(json_holding(StatusCode::CREATED, &Batch { messages }, held))
         }
     }
 }
@@ -64,12 +66,11 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
 pub(crate) async fn publish(call: Call) -> Result<Reply, Problem> {
     let topic = call.topic_named()?;
     // The fields are looked at first: a wrong one need not wait for the body.
-    published(call.query(), Bytes::new())?;
+    let mut request = to_request(published(call.query())?)?;
     let limit = SizeLimit { bytes: call.shared.body_bytes_max, code: Code::BodyTooLarge };
     let held = body::take(&call.shared, call.body, limit).await?;
     // A copy, because the bytes may be a small piece of a large buffer that would be kept alive.
-    let body = Bytes::copy_from_slice(&held.bytes);
-    let request = to_request(published(call.parts.uri.query(), body)?)?;
+    request.message.body = Bytes::copy_from_slice(&held.bytes);
     schedule_one(&call.shared, &topic, request).await
 }
 
@@ -87,7 +88,7 @@ async fn schedule_one(
 }
 
 fn scheduled_view<'a>(id: &'a str, topic: &'a TopicName, answer: &Scheduled) -> ScheduledView<'a> {
-    let due = Time(answer.due.as_millis());
+    let due = answer.due.to_string();
     ScheduledView { id, topic: topic.as_str(), due, state: State::Scheduled.word() }
 }
 
@@ -119,13 +120,11 @@ fn read(json: &[u8]) -> Result<Requests, Problem> {
     }
 }
 
-fn to_request(message: NewMessage) -> Result<Request, Problem> {
+fn to_request(message: NewMessage<'_>) -> Result<Request, Problem> {
     let when = match message.when {
         request::When::Now => When::Now,
-        request::When::After(millis) => When::After(Span::from_millis(millis)),
-        request::When::At(millis) => {
-            When::At(Timestamp::from_millis(millis).ok_or(Code::DueOutOfRange)?)
-        }
+        request::When::After(text) => When::After(time::delay(&text)?),
+        request::When::At(text) => When::At(time::time(&text)?),
         request::When::Level(level) => When::Level(level),
     };
     let headers = message.headers.into_iter().map(|(name, value)| Header { name, value }).collect();
@@ -152,8 +151,8 @@ fn report_view(report: &Report) -> MessageView<'_> {
         id: report.id.to_string(),
         topic: report.topic.name.as_str(),
         state: Some(report.state.word()),
-        due: Time(report.id.key.due.as_millis()),
-        delivered_at: delivered.map(|delivered| Time(delivered.delivered_at.as_millis())),
+        due: report.id.key.due.to_string(),
+        delivered_at: delivered.map(|delivered| delivered.delivered_at.to_string()),
         partition: report.id.partition.get(),
         offset: delivered.map(|delivered| delivered.offset),
         content: message.map(content),
@@ -199,8 +198,8 @@ fn own_id(call: &Call) -> Result<MessageId, Problem> {
 pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     let mut parameters = Parameters::read(call.query())?;
-    let from = window_edge(parameters.take_time("from")?, Timestamp::MIN);
-    let to = window_edge(parameters.take_time("to")?, Timestamp::MAX);
+    let mut edge = |name| parameters.take_time(name)?.map(|text| time::edge(&text)).transpose();
+    let (from, to) = (edge("from")?, edge("to")?);
     let key = parameters.take_bytes("key").map(|key| Bytes::copy_from_slice(&key));
     let limit = take_limit(&mut parameters)?;
     let cursor = parameters.take("cursor")?;
@@ -213,7 +212,14 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
     }
     parameters.end()?;
     let topic = call.shared.broker.topics().by_name(&name).ok_or(Code::TopicNotFound)?;
-    let query = PendingQuery { topic: topic.id, from, to, after, key, limit };
+    let query = PendingQuery {
+        topic: topic.id,
+        from: from.unwrap_or(Timestamp::MIN),
+        to: to.unwrap_or(Timestamp::MAX),
+        after,
+        key,
+        limit,
+    };
     let page = call.shared.broker.scheduled(query).await.map_err(of_store)?;
     let shown = fitting(page.entries.iter().map(|entry| &entry.message));
     let next = match page.entries.get(..shown).and_then(<[_]>::last) {
@@ -228,7 +234,7 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
             id: entry.id.to_string(),
             topic: name.as_str(),
             state: Some(State::Scheduled.word()),
-            due: Time(entry.id.key.due.as_millis()),
+            due: entry.id.key.due.to_string(),
             delivered_at: None,
             partition: entry.id.partition.get(),
             offset: None,
@@ -247,11 +253,6 @@ pub(crate) fn fitting<'a>(messages: impl Iterator<Item = &'a Message>) -> usize 
         is_first || bytes <= PAGE_BYTES_MAX
     });
     within.count()
-}
-
-/// Beyond the last due time there is can be nothing, so an edge there is the last one.
-fn window_edge(millis: Option<u64>, absent: Timestamp) -> Timestamp {
-    millis.map_or(absent, Timestamp::from_millis_saturating)
 }
 
 /// The number of messages of a page.

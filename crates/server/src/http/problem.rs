@@ -2,7 +2,6 @@
 
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
-use punctual_api::time::Duration;
 use punctual_api::{Code, Problem, problem};
 use punctual_broker::{Invalid, ScheduleError};
 use punctual_model::limits::{
@@ -76,10 +75,9 @@ pub(crate) fn of_schedule(error: ScheduleError, is_batch: bool) -> Problem {
 
 fn of_invalid(reason: &Invalid) -> Problem {
     match reason {
-        Invalid::DelayTooLong { max } => Problem::new(
-            Code::DelayTooLong,
-            format!("the longest delay is {}", Duration(max.as_millis())),
-        ),
+        Invalid::DelayTooLong { max } => {
+            Problem::new(Code::DelayTooLong, format!("the longest delay is {max}"))
+        }
         Invalid::DueOutOfRange => Code::DueOutOfRange.into(),
         Invalid::UnknownLevel => Problem::new(Code::UnknownLevel, "delay levels are 1 to 18"),
         Invalid::BodyTooLarge { max } => {

@@ -1,21 +1,23 @@
 //! Builds answers.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Body as _;
 use punctual_api::Problem;
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::http::body::hold;
+use crate::http::body::{Held, hold};
 use crate::http::shared::Shared;
 
 /// An answer, complete.
 pub(crate) type Reply = Response<Full<Bytes>>;
 
-/// Answers up to this size are not counted; the number of connections bounds them.
-const UNCOUNTED_BYTES_MAX: usize = 64 << 10;
+/// Answers up to this size are not counted; the number of connections, and of requests under way
+/// on each, bounds them.
+const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -51,6 +53,21 @@ impl AsRef<[u8]> for Counted {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }
+}
+
+/// A value as JSON that goes on holding what its request held, so that it need not be refused.
+pub(crate) fn json_holding(status: StatusCode, value: &impl Serialize, held: Held) -> Reply {
+    let counted = Counted { text: rendered(value), _permit: held.into_permit() };
+    typed(status, JSON, Bytes::from_owner(counted))
+}
+
+/// The answer to a HEAD. The library leaves the body away in HTTP/1 only.
+pub(crate) fn without_body(reply: Reply) -> Reply {
+    let (mut parts, body) = reply.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Response::from_parts(parts, Full::default())
 }
 
 /// Bytes of a given type.

@@ -16,7 +16,7 @@ use punctual_api::{Code, Problem};
 use punctual_model::{MessageId, TopicName};
 
 use crate::http::access::{Caller, Permission};
-use crate::http::reply::Reply;
+use crate::http::reply::{self, Reply};
 use crate::http::shared::Shared;
 use crate::http::{health, messages, metrics, problem, topics};
 
@@ -118,7 +118,9 @@ impl Call {
     /// The partition of the path.
     pub(crate) fn partition(&self) -> Result<u16, Problem> {
         let text = self.part(self.place.partition.unwrap_or_default())?;
-        text.parse().map_err(|_not_a_number| Code::NoSuchPartition.into())
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.then(|| text.parse().ok()).flatten();
+        number.ok_or_else(|| Code::NoSuchPartition.into())
     }
 
     /// The query string.
@@ -186,6 +188,12 @@ fn place(pattern: &[&str], path: &str) -> Option<Place> {
 
 /// Answers a request, whatever it is.
 pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+    let wants_head_only = request.method() == Method::HEAD;
+    let reply = answer_whole(shared, request).await;
+    if wants_head_only { reply::without_body(reply) } else { reply }
+}
+
+async fn answer_whole(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
     let (parts, body) = request.into_parts();
     if let Err(refusal) = shared.hosts.check(&parts.method, &parts.uri, &parts.headers) {
         return problem::reply(&refusal);

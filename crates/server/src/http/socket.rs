@@ -130,7 +130,10 @@ impl Socket {
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.look();
         if self.phase != Phase::Busy {
-            if self.activity.closing.load(Ordering::Relaxed) {
+            // In HTTP/2 answers may still be leaving when no request is under way any more, and
+            // the peer is told that it is the end; so there only who never asked is cut off.
+            let may_cut = !self.http2 || self.phase == Phase::Head;
+            if may_cut && self.activity.closing.load(Ordering::Relaxed) {
                 return Poll::Ready(Ok(()));
             }
             if self.deadline < self.timer.deadline() {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use punctual_api::answer::{MessageView, Outcome, Page, Time};
+use punctual_api::answer::{MessageView, Outcome, Page};
 use punctual_api::request::Parameters;
-use punctual_api::time::Duration;
 use punctual_api::topic::{Keep, TopicChange, TopicList, TopicView};
 use punctual_api::{Code, Problem};
 use punctual_model::limits::{JSON_DEPTH_MAX, PARTITIONS_MAX};
 use punctual_model::ports::{LogPosition, Topic, TopicError, Topics};
+use punctual_model::time::SpanError;
 use punctual_model::{Span, TopicName, TopicSettings};
 
 use crate::http::body::{self, SizeLimit};
@@ -101,7 +101,7 @@ fn changed(mut settings: TopicSettings, change: TopicChange) -> Result<TopicSett
     match change.retention {
         None => {}
         Some(Keep::Forever) => settings.retention = None,
-        Some(Keep::UpTo(millis)) => settings.retention = Some(Span::from_millis(millis)),
+        Some(Keep::UpTo(text)) => settings.retention = Some(retention(&text)?),
     }
     match change.retention_bytes {
         None => {}
@@ -109,6 +109,13 @@ fn changed(mut settings: TopicSettings, change: TopicChange) -> Result<TopicSett
         Some(Keep::UpTo(bytes)) => settings.retention_bytes = Some(bytes),
     }
     Ok(settings)
+}
+
+fn retention(text: &str) -> Result<Span, Problem> {
+    text.parse().map_err(|error: SpanError| {
+        let detail = format!("retention: {error}; or \"forever\"");
+        Problem::new(Code::InvalidField, detail)
+    })
 }
 
 /// `DELETE /v1/topics/{topic}`
@@ -153,8 +160,8 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
             id: delivered.id.to_string(),
             topic: name.as_str(),
             state: None,
-            due: Time(delivered.id.key.due.as_millis()),
-            delivered_at: Some(Time(delivered.delivered_at.as_millis())),
+            due: delivered.id.key.due.to_string(),
+            delivered_at: Some(delivered.delivered_at.to_string()),
             partition: number,
             offset: Some(delivered.offset),
             content: Some(content(&delivered.message)),
@@ -176,8 +183,7 @@ fn view(topic: &Topic, pending: Option<u64>) -> TopicView {
     TopicView {
         name: topic.name.to_string(),
         partitions: topic.settings.partitions,
-        retention: retention
-            .map_or_else(|| "forever".to_owned(), |span| Duration(span.as_millis()).to_string()),
+        retention: retention.map_or_else(|| "forever".to_owned(), |span| span.to_string()),
         retention_bytes: topic.settings.retention_bytes,
         pending,
     }
