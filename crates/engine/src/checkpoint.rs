@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! magic 8 · version u32 · crc32c u32 (of the rest) · length u64 · generation u64 · journal u64 ·
-//! next sequence u64 · next run u64 · next topic u32 · period start u64 · table ended (set) ·
+//! journal end u64 · next sequence u64 · next run u64 · next topic u32 · period start u64 · table ended (set) ·
 //! cancelled (set) · cancelled before (set) · topics · log ends · runs
 //! set: length u64 · portable roaring treemap
 //! ```
@@ -35,6 +35,8 @@ pub(crate) struct Checkpoint {
     pub generation: u64,
     /// Where the journal has to be read from.
     pub journal: Position,
+    /// How far the journal was known to be on disk.
+    pub journal_end: Position,
     /// The next sequence, at least.
     pub next: Sequence,
     /// The next number of a run.
@@ -133,6 +135,7 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
     for number in [
         checkpoint.generation,
         checkpoint.journal.0,
+        checkpoint.journal_end.0,
         checkpoint.next.get(),
         checkpoint.next_run,
         u64::from(checkpoint.next_topic),
@@ -206,6 +209,7 @@ fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
     let mut checkpoint = Checkpoint {
         generation: codec::get_u64(rest)?,
         journal: Position(codec::get_u64(rest)?),
+        journal_end: Position(codec::get_u64(rest)?),
         next: Sequence::new(codec::get_u64(rest)?).ok_or(Malformed)?,
         next_run: codec::get_u64(rest)?,
         next_topic: u32::try_from(codec::get_u64(rest)?).map_err(|_e| Malformed)?,

@@ -15,7 +15,7 @@ use store_support::ledger::Moment;
 use store_support::open;
 use store_support::runner::Runner;
 use store_support::small;
-use store_support::steps::{Step, Taste, random, script};
+use store_support::steps::{Part, Step, Taste, random, script};
 
 const SCRIPT: &str = "
     put a 2
@@ -83,11 +83,12 @@ fn live(steps: &[Step], n: u64, fault: Fault, persistent: bool) -> Result<Run, S
     let strikes_at = runner.disk.ops() + n;
     for (number, step) in steps.iter().enumerate() {
         match runner.step(step) {
-            Ok(()) if run.poisoned && acknowledges(step) => {
-                return Err(format!("step {number} {step:?} was done after the store had stopped"));
-            }
             Ok(()) => {}
-            Err(error) if ends_writing(&error) => run.poisoned = true,
+            Err(error) if ends_writing(&error) => {
+                run.poisoned = true;
+                nothing_more(&mut runner, &steps[number + 1..])?;
+                break;
+            }
             Err(StoreError::Full) => {
                 run.full = true;
                 if fault != Fault::NoSpace {
@@ -95,7 +96,7 @@ fn live(steps: &[Step], n: u64, fault: Fault, persistent: bool) -> Result<Run, S
                 }
                 // The disk has room again after a while, and everything goes on.
                 runner.disk.heal();
-                wait_out(&mut runner, step)?;
+                wait_out(&mut runner, step).map_err(|what| format!("step {number}: {what}"))?;
             }
             Err(error) => return Err(format!("step {number} {step:?}: {error}")),
         }
@@ -108,10 +109,29 @@ fn live(steps: &[Step], n: u64, fault: Fault, persistent: bool) -> Result<Run, S
     Ok(run)
 }
 
-/// Whether doing the step promises something to somebody.
-fn acknowledges(step: &Step) -> bool {
-    !matches!(step, Step::Freeze | Step::Delete(_) | Step::Put(..) | Step::Commit(_))
-        || matches!(step, Step::Commit(parts) if !parts.is_empty())
+/// Once the store has stopped, nothing is acknowledged any more.
+fn nothing_more(runner: &mut Runner, steps: &[Step]) -> Result<(), String> {
+    let ledger = runner.ledger.clone();
+    runner.disk.heal();
+    let ops = runner.ops();
+    for step in steps {
+        match runner.step(step) {
+            Err(error) if ends_writing(&error) => {}
+            // A commit of nothing promises nothing.
+            Ok(()) if matches!(step, Step::Freeze | Step::Commit(_)) => {}
+            other => return Err(format!("{step:?} after the store had stopped: {other:?}")),
+        }
+    }
+    let promised = |sent: &store_support::ledger::Sent| sent.scheduled.end < u64::MAX;
+    let before = ledger.sent.iter().filter(|sent| promised(sent)).count();
+    if runner.ledger.sent.iter().filter(|sent| promised(sent)).count() != before {
+        return Err("messages were accepted after the store had stopped".to_owned());
+    }
+    if runner.ops() != ops {
+        return Err("the disk was written to after the store had stopped".to_owned());
+    }
+    runner.ledger = ledger;
+    Ok(())
 }
 
 /// After healing and housekeeping the store accepts again, without a restart.
@@ -255,4 +275,51 @@ fn room_made_by_deleting_a_topic_is_used_again() {
     assert!(!runner.store.is_full(), "its room is free again");
     runner.check().unwrap_or_else(|what| panic!("{what}"));
     restart(runner).unwrap_or_else(|what| panic!("{what}"));
+}
+
+/// The disk is full from before step `from` on. Nothing stops for good, and cancels and deliveries
+/// go on; answers how many steps were refused.
+fn live_on_full_disk(steps: &[Step], from: usize) -> Result<u64, String> {
+    let options = Options { reserve_bytes: 160 << 10, ..small() };
+    let mut runner = Runner::new(ForgetfulDisk::new(), options);
+    let (before, after) = steps.split_at(from);
+    runner.run(before);
+    runner.disk.capacity(Some(runner.disk.used()));
+    let mut refused = 0;
+    for (number, step) in after.iter().enumerate() {
+        match runner.step(step) {
+            Ok(()) => {}
+            Err(StoreError::Full) if may_wait(step) => refused += 1,
+            Err(error) => return Err(format!("step {} {step:?}: {error}", from + number)),
+        }
+    }
+    runner.check()?;
+    runner.disk.capacity(None);
+    wait_out(&mut runner, &Step::Upkeep)?;
+    restart(runner)?;
+    Ok(refused)
+}
+
+/// Whether a full disk may refuse the step: what is new may wait, and so may what saves work later.
+fn may_wait(step: &Step) -> bool {
+    let is_batch = |part: &Part| matches!(part, Part::Schedule(..));
+    match step {
+        Step::Commit(parts) => parts.iter().any(is_batch),
+        Step::Put(..) | Step::Upkeep | Step::Checkpoint => true,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_disk_may_be_full_from_any_step_on() {
+    let (mut runs, mut refused) = (0, 0);
+    for (name, steps) in workloads() {
+        for from in 0..steps.len() {
+            let told = live_on_full_disk(&steps, from);
+            refused += told.unwrap_or_else(|what| panic!("{name}, full from {from} on: {what}"));
+            runs += 1;
+        }
+    }
+    println!("{runs} runs on a full disk, {refused} steps refused");
+    assert!(refused > runs, "a full disk refuses something");
 }

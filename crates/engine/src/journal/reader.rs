@@ -41,14 +41,18 @@ pub fn replay(
     let scan = Scan { disk, salt, file_bytes };
     let mut end = from;
     let mut last = None;
+    let mut torn = false;
     let first = from.0 / file_bytes;
     for &file in files.iter().filter(|&&file| file >= first) {
         let start = Position(file * file_bytes);
         let handle = disk.open(&path(file), Open::Existing).map_err(unreadable)?;
         let mut position = end;
         if file > first || end < start {
-            // A file without a first group was made but never used.
-            let Some(header) = scan.header(&*handle, start)? else { continue };
+            let Some(header) = scan.header(&*handle, start)? else {
+                // Made and never used, or its first group is torn.
+                torn |= scan.check_tail(&*handle, start, end)?;
+                continue;
+            };
             if header.previous_end != end {
                 return Err(damage(end));
             }
@@ -60,16 +64,19 @@ pub fn replay(
             }
             position = Position(position.0 + header.group_bytes() as u64);
         }
+        // A file has its full length before it is used.
+        if position > start && handle.len().map_err(unreadable)? < file_bytes {
+            return Err(damage(position));
+        }
         // The process that wrote this may have been killed before it was synced. From here on it is
         // shown and built upon, so it has to be certain.
         handle.sync().map_err(unreadable)?;
         end = position;
-        last = Some((handle, start));
+        last = Some(handle);
     }
-    let torn = match last {
-        Some((handle, start)) => scan.check_tail(&*handle, end, start)?,
-        None => false,
-    };
+    if let Some(handle) = last {
+        torn |= scan.check_tail(&*handle, end, end)?;
+    }
     Ok(Tail { end, files, torn })
 }
 
@@ -117,19 +124,21 @@ impl Scan<'_> {
         Ok(Some((header, Bytes::from(bytes).slice(HEADER_BYTES..))))
     }
 
-    /// Looks behind the last whole group for one that proves that something is missing. Answers
-    /// whether there are remains of an unfinished group.
+    /// Looks in the file of `from`, from there on, for a group that proves that something behind
+    /// `end` is missing. Answers whether there are remains of an unfinished group.
     fn check_tail(
         &self,
         file: &dyn DiskFile,
+        from: Position,
         end: Position,
-        start: Position,
     ) -> Result<bool, StoreError> {
         let mut torn = false;
-        let mut position = end;
-        let limit = Position(start.0 + self.file_bytes);
-        while position < limit {
-            let offset = position.0 % self.file_bytes;
+        let mut offset = from.0 % self.file_bytes;
+        // A group that fills its file to the end leaves nothing to look at.
+        let full = offset == 0 && from == end && from.0 > 0;
+        let start = from.0 - offset;
+        while offset < self.file_bytes && !full {
+            let position = Position(start + offset);
             let Some(front) = read(file, offset, HEADER_BYTES)? else { break };
             if group::parse(&front).is_ok_and(|header| header.position == position) {
                 torn = true;
@@ -139,7 +148,7 @@ impl Scan<'_> {
                     return Err(damage(end));
                 }
             }
-            position = Position(position.0 + PAGE_BYTES as u64);
+            offset += PAGE_BYTES as u64;
         }
         Ok(torn)
     }
@@ -153,7 +162,8 @@ fn read(file: &dyn DiskFile, offset: u64, len: usize) -> Result<Option<Vec<u8>>,
     }
 }
 
-fn damage(position: Position) -> StoreError {
+/// What is missing at `position` was promised.
+pub(crate) fn damage(position: Position) -> StoreError {
     StoreError::damaged(format_args!(
         "the journal is not whole at position {}, although it was written and synced; \
          restore the data directory from a copy",

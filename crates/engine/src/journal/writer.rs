@@ -159,6 +159,12 @@ impl Writer {
         self.previous_end
     }
 
+    /// How far the journal is known to be on disk.
+    #[must_use]
+    pub const fn synced_through(&self) -> Position {
+        self.synced_through
+    }
+
     /// Takes back the files that end before `position`, which no checkpoint needs any more.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Changes become durable, then visible, then known to those who asked.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::journal::change::{self, Draft};
 use crate::journal::writer::Writer;
 use crate::store::{CommitError, Outcome, Request, Store};
 use crate::timeline::Standing;
+use crate::timeline::run::Stamp;
 
 /// Bytes of the journal taken by one cancelled message.
 const CANCEL_BYTES: usize = 20;
@@ -32,6 +34,8 @@ enum Step {
     Refused(CommitError),
 }
 
+/// The outcome of each cancel, and what was cancelled.
+type Decided = (Vec<CancelOutcome>, Vec<(Key, TopicId)>);
 type Answers = Vec<Result<Outcome, CommitError>>;
 
 impl Store {
@@ -130,14 +134,35 @@ impl Store {
     /// Decides each cancel, and makes the successful ones hold at once, so that nothing fires what
     /// somebody is about to be told is cancelled.
     fn prepare_cancel(&self, payload: &mut Vec<u8>, ids: &[MessageId]) -> Step {
-        let (mut state, stamps) = match self.state_and_stamps(ids) {
-            Ok(found) => found,
+        // In the order of sequences, neighbours share the memory and the pages they need.
+        let mut order: Vec<usize> = (0..ids.len()).collect();
+        order.sort_by_key(|&place| ids.get(place).map(|id| id.key.sequence));
+        let sorted: Vec<MessageId> =
+            order.iter().filter_map(|&place| ids.get(place).copied()).collect();
+        let decided = self.decide_cancels(&sorted);
+        let (decided, cancelled) = match decided {
+            Ok(decided) => decided,
             Err(error) => return Step::Refused(error.into()),
         };
-        let mut cancelled: Vec<(Key, TopicId)> = Vec::new();
+        if !cancelled.is_empty() {
+            change::put_cancel(payload, &cancelled);
+        }
+        let mut outcomes = vec![CancelOutcome::NotFound; ids.len()];
+        for (place, outcome) in order.into_iter().zip(decided) {
+            if let Some(slot) = outcomes.get_mut(place) {
+                *slot = outcome;
+            }
+        }
+        Step::Cancel(outcomes)
+    }
+
+    fn decide_cancels(&self, ids: &[MessageId]) -> Result<Decided, StoreError> {
+        // The logs are asked first: after an error nothing may have been marked.
+        let in_logs = self.past_in_logs(ids)?;
+        let (mut state, stamps) = self.state_and_stamps(ids)?;
+        let mut cancelled = Vec::new();
         let mut outcomes = Vec::with_capacity(ids.len());
-        let mut past = Vec::new();
-        for (place, (id, stamp)) in ids.iter().zip(stamps).enumerate() {
+        for (id, stamp) in ids.iter().zip(stamps) {
             outcomes.push(match state.standing(*id, stamp) {
                 Standing::Pending => {
                     state.cancel(id.key, id.topic);
@@ -146,30 +171,28 @@ impl Store {
                 }
                 Standing::Delivered => CancelOutcome::AlreadyDelivered,
                 Standing::Cancelled => CancelOutcome::AlreadyCancelled,
-                Standing::Unknown => CancelOutcome::NotFound,
-                Standing::Past => {
-                    past.push((place, *id));
-                    CancelOutcome::NotFound
-                }
+                Standing::Past if in_logs.contains(id) => CancelOutcome::AlreadyDelivered,
+                Standing::Past | Standing::Unknown => CancelOutcome::NotFound,
             });
         }
+        Ok((outcomes, cancelled))
+    }
+
+    /// Those of `ids` that ended long ago and are in the logs.
+    fn past_in_logs(&self, ids: &[MessageId]) -> Result<HashSet<MessageId>, StoreError> {
+        let (state, stamps) = self.state_and_stamps(ids)?;
+        let is_past = |(id, stamp): (&MessageId, Option<Stamp>)| {
+            (state.standing(*id, stamp) == Standing::Past).then_some(*id)
+        };
+        let past: Vec<MessageId> = ids.iter().zip(stamps).filter_map(is_past).collect();
         drop(state);
-        if !cancelled.is_empty() {
-            change::put_cancel(payload, &cancelled);
-        }
-        for (place, id) in past {
-            match self.logs.contains(id) {
-                Ok(true) => {
-                    if let Some(outcome) = outcomes.get_mut(place) {
-                        *outcome = CancelOutcome::AlreadyDelivered;
-                    }
-                }
-                Ok(false) => {}
-                // Whatever was cancelled above is in the payload and stays cancelled.
-                Err(error) => tracing::error!(%error, %id, "log could not be searched"),
+        let mut found = HashSet::new();
+        for id in past {
+            if self.logs.contains(id)? {
+                found.insert(id);
             }
         }
-        Step::Cancel(outcomes)
+        Ok(found)
     }
 
     fn apply(&self, steps: Vec<Step>, end: Position) -> Answers {

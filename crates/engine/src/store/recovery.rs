@@ -66,7 +66,9 @@ impl Store {
             io::ErrorKind::WouldBlock => OpenError::InUse,
             _ => OpenError::Disk(LOCK_PATH, error),
         })?;
-        let salt = open_format(&*disk)?;
+        let Format { salt, journal_file_bytes } = open_format(&*disk, options.journal_file_bytes)?;
+        // Positions count in files of this size, so that of the first start stays.
+        let options = Options { journal_file_bytes, ..options };
         // A process that was killed may have left names that are visible and not certain. What is
         // removed below must not be needed again by what a loss of power would bring back.
         disk.sync_dir(Path::new("")).map_err(|error| OpenError::Disk("directory", error))?;
@@ -75,6 +77,9 @@ impl Store {
         let shape = (salt, options.journal_file_bytes);
         let apply = |change| rebuilt.apply(change);
         let tail = reader::replay(&*disk, shape, saved.journal, apply)?;
+        if tail.end < saved.journal_end {
+            return Err(reader::damage(tail.end).into());
+        }
         if tail.torn {
             tracing::warn!(end = tail.end.0, "cut an unfinished group off the journal");
         }
@@ -240,8 +245,17 @@ fn remove_orphans(disk: &dyn Disk, rebuilt: &Rebuilt) -> io::Result<()> {
     Ok(())
 }
 
-/// Checks the version, or makes a new store. Answers the salt of the journal.
-fn open_format(disk: &dyn Disk) -> Result<u32, OpenError> {
+/// What the file `FORMAT` says besides the version.
+#[derive(Clone, Copy, Debug)]
+struct Format {
+    /// The salt of the journal's checksums.
+    salt: u32,
+    /// Bytes of one journal file.
+    journal_file_bytes: u64,
+}
+
+/// Checks the version, or makes a new store.
+fn open_format(disk: &dyn Disk, journal_file_bytes: u64) -> Result<Format, OpenError> {
     let path = Path::new(FORMAT_PATH);
     let wrap = |error| OpenError::Disk(FORMAT_PATH, error);
     match disk.open(path, Open::Existing) {
@@ -250,29 +264,47 @@ fn open_format(disk: &dyn Disk) -> Result<u32, OpenError> {
             let bytes = disk::read_exact(&*file, 0, len).map_err(wrap)?;
             read_format(&String::from_utf8_lossy(&bytes))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make_format(disk).map_err(wrap)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_format(disk, journal_file_bytes).map_err(wrap)?
+        }
         Err(error) => Err(wrap(error)),
     }
 }
 
-fn read_format(text: &str) -> Result<u32, OpenError> {
-    let mut version = None;
-    let mut salt = None;
-    for line in text.lines() {
-        match line.split_once('=') {
-            Some(("punctual", value)) => version = value.parse().ok(),
-            Some(("salt", value)) => salt = value.parse().ok(),
-            _ => {}
+fn read_format(text: &str) -> Result<Format, OpenError> {
+    let value = |name: &str| {
+        text.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| *key == name)
+    };
+    let number = |name: &str| value(name).and_then(|(_, value)| value.parse::<u64>().ok());
+    match number("punctual").map(u32::try_from) {
+        Some(Ok(FORMAT_VERSION)) => {}
+        Some(Ok(version)) if version > FORMAT_VERSION => {
+            return Err(OpenError::NewerFormat(version));
         }
+        _ => return Err(unreadable_format()),
     }
-    match (version, salt) {
-        (Some(FORMAT_VERSION), Some(salt)) => Ok(salt),
-        (Some(version), _) if version > FORMAT_VERSION => Err(OpenError::NewerFormat(version)),
-        _ => Err(OpenError::NotAStore("FORMAT cannot be read".to_owned())),
-    }
+    let salt = number("salt").and_then(|salt| u32::try_from(salt).ok());
+    let (Some(salt), Some(journal_file_bytes)) = (salt, number("journal_file_bytes")) else {
+        return Err(unreadable_format());
+    };
+    let format = Format { salt, journal_file_bytes };
+    // With another salt the journal would seem empty, so nothing in here may have changed.
+    if text == format_text(format) { Ok(format) } else { Err(unreadable_format()) }
 }
 
-fn make_format(disk: &dyn Disk) -> io::Result<Result<u32, OpenError>> {
+fn unreadable_format() -> OpenError {
+    OpenError::NotAStore("FORMAT cannot be read".to_owned())
+}
+
+fn format_text(Format { salt, journal_file_bytes }: Format) -> String {
+    let text = format!(
+        "punctual={FORMAT_VERSION}\nsalt={salt}\njournal_file_bytes={journal_file_bytes}\n"
+    );
+    let check = crc32c::crc32c(text.as_bytes());
+    format!("{text}check={check}\n")
+}
+
+fn make_format(disk: &dyn Disk, journal_file_bytes: u64) -> io::Result<Result<Format, OpenError>> {
     let strangers: Vec<String> = disk
         .list(Path::new(""))?
         .into_iter()
@@ -282,16 +314,16 @@ fn make_format(disk: &dyn Disk) -> io::Result<Result<u32, OpenError>> {
         return Ok(Err(OpenError::NotAStore(strangers.join(", "))));
     }
     let salt = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(1);
-    let text = format!("punctual={FORMAT_VERSION}\nsalt={salt}\n");
+    let format = Format { salt, journal_file_bytes };
     let draft = Path::new("FORMAT.new");
     let file = disk.open(draft, Open::Create)?;
     file.set_len(0)?;
-    file.write_at(text.as_bytes(), 0)?;
+    file.write_at(format_text(format).as_bytes(), 0)?;
     file.sync()?;
     for dir in [crate::journal::DIR, run::DIR, "topics"] {
         disk.create_dir(Path::new(dir))?;
     }
     disk.rename(draft, Path::new(FORMAT_PATH))?;
     disk.sync_dir(Path::new(""))?;
-    Ok(Ok(salt))
+    Ok(Ok(format))
 }

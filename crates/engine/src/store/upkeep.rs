@@ -268,6 +268,7 @@ impl Store {
         let mut saved = Checkpoint {
             generation: kept.generation + 1,
             journal: state.journal_start(),
+            journal_end,
             next: state.next,
             next_run: state.next_run,
             next_topic,

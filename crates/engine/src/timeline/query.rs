@@ -103,7 +103,9 @@ impl Sources {
             let near = memory.peek().map(|(key, _)| *key);
             let Some(key) = far.into_iter().chain(near).min().filter(|key| key.due < query.to)
             else {
-                page.next = None;
+                if self.stop.is_none() {
+                    page.next = None;
+                }
                 return Ok(page);
             };
             let full = page.entries.len() == query.limit || bytes > PAGE_BYTES_MAX;

@@ -238,7 +238,8 @@ impl Runner {
         for part in parts {
             match part {
                 Part::Schedule(name, dues) => {
-                    let Some(topic) = self.ledger.live(name) else { continue };
+                    let told = |&topic: &usize| self.ledger.topics[topic].id.is_some();
+                    let Some(topic) = self.ledger.live(name).filter(told) else { continue };
                     let entries = self.entries(topic, dues, &asked);
                     requests.push(Request::Schedule(Draft::new(&entries)));
                     asked.push(Asked::Batch(topic, entries));

@@ -1,0 +1,152 @@
+//! The real program as a process of its own, ended by its id and by nothing broader.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+use super::http::Client;
+
+/// How to start the program.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    data: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+impl Launch {
+    pub fn on(data: impl AsRef<Path>) -> Self {
+        Self { data: data.as_ref().to_owned(), variables: Vec::new() }
+    }
+
+    /// Sets an environment variable.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it without waiting for it to be ready.
+    pub fn spawn(&self) -> Process {
+        let started = Instant::now();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
+            .args(["serve", "--http", "127.0.0.1:0", "--data"])
+            .arg(&self.data)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (tell, told) = mpsc::channel();
+        let reading = Arc::clone(&log);
+        std::thread::Builder::new()
+            .name("read the log".to_owned())
+            .spawn(move || read_log(stderr, &tell, &reading))
+            .unwrap();
+        Process { child, told, log, started, address: None }
+    }
+
+    /// Starts it and waits until it is ready.
+    pub fn start(&self) -> Process {
+        let mut process = self.spawn();
+        process.wait_until_ready();
+        process
+    }
+}
+
+/// Reads until the process has ended, so that it never waits for somebody to read.
+fn read_log(stderr: ChildStderr, tell: &mpsc::Sender<SocketAddr>, log: &Mutex<Vec<String>>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        if let Some(address) = ready_address(&line) {
+            // Nobody waits for it when the process was killed meanwhile.
+            let _unheard = tell.send(address).is_err();
+        }
+        log.lock().unwrap().push(line);
+    }
+}
+
+fn ready_address(line: &str) -> Option<SocketAddr> {
+    let rest = line.contains(" ready ").then(|| line.split("http=").nth(1)).flatten()?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// The running program.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    told: Receiver<SocketAddr>,
+    log: Arc<Mutex<Vec<String>>>,
+    started: Instant,
+    address: Option<SocketAddr>,
+}
+
+impl Process {
+    /// Waits for the line that says ready; answers how long after the start it came.
+    pub fn wait_until_ready(&mut self) -> Duration {
+        match self.told.recv_timeout(PATIENCE) {
+            Ok(address) => self.address = Some(address),
+            Err(error) => panic!("not ready ({error}): {}", self.log()),
+        }
+        self.started.elapsed()
+    }
+
+    /// Whether it has said ready, without waiting.
+    pub fn is_ready(&mut self) -> bool {
+        if let Ok(address) = self.told.try_recv() {
+            self.address = Some(address);
+        }
+        self.address.is_some()
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address.unwrap()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address()).unwrap()
+    }
+
+    /// Everything it has written to its log.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends the signal of that name to it and to nothing else.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &id]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for it to end by itself.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        super::wait_for("the process to end", || self.child.try_wait().unwrap()).0
+    }
+
+    /// Fails when it has reported an error or has panicked.
+    pub fn check_log(&self) {
+        let log = self.log.lock().unwrap();
+        let bad = |line: &&String| line.contains(" ERROR ") || line.contains("panicked");
+        let found: Vec<&String> = log.iter().filter(bad).collect();
+        assert!(found.is_empty(), "{found:#?}");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended = self.child.kill().is_err();
+        let _gone = self.child.wait().is_err();
+    }
+}
