@@ -188,6 +188,9 @@ pub(crate) struct CancelOptions {
     /// Ids of each cancel
     #[arg(long, default_value = "1000", value_parser = size)]
     pub(crate) ids: usize,
+    /// Seconds for each kind at most; a kind that is not through by then shows fewer ids
+    #[arg(long, default_value = "30")]
+    pub(crate) secs_max: u64,
     #[command(flatten)]
     pub(crate) load: LoadOptions,
 }

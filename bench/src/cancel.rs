@@ -14,7 +14,7 @@ use crate::args::{CancelOptions, Common};
 use crate::load::{Load, far};
 use crate::measure::{self, Latency, memory_of};
 use crate::random::Random;
-use crate::report::{Cost, Report, Table, short};
+use crate::report::{Cost, Report, Table, number, say, short};
 use crate::rig::{Place, Rig, disk_needed};
 
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -36,13 +36,14 @@ pub(crate) fn run(common: &Common, options: &CancelOptions) -> Result<()> {
     });
     let name = format!("cancel-{}-of-{}", short(options.cancels), short(options.pending));
     let mut report = Report::new(name, common, settings);
-    let columns = ["ids/s", "CPU s/M", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"];
+    let columns = ["ids", "ids/s", "CPU s/M", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"];
     let mut table = Table::new("ids that are", &columns);
     let mut latencies = Vec::new();
     let kinds = kinds(&rig, options)?;
     for (index, kind) in kinds.iter().enumerate() {
         let (cost, latency) = cancel_all(&rig, options, kind)?;
-        let mut row = vec![cost.rate(), cost.cpu_per_million()];
+        say(&format!("{:>28}  {:>12} /s", kind.name, number(cost.rate())));
+        let mut row = vec![cost.messages as f64, cost.rate(), cost.cpu_per_million()];
         row.extend(latency.millis());
         table.row(kind.name, row);
         latencies.push((kind.name, latency));
@@ -74,10 +75,9 @@ fn kinds(rig: &Rig, options: &CancelOptions) -> Result<Vec<Kind>> {
     random.shuffle(&mut pending);
     random.shuffle(&mut delivered);
     pending.truncate(most);
-    let moved = |id: &MessageId| {
-        let due = id.key.due.saturating_add(Span::from_millis(1));
-        MessageId { key: Key { due, ..id.key }, ..*id }
-    };
+    let with_due = |id: &MessageId, due| MessageId { key: Key { due, ..id.key }, ..*id };
+    let later = |id: &MessageId| with_due(id, id.key.due.saturating_add(Span::from_millis(1)));
+    let sooner = |id: &MessageId| with_due(id, id.key.due.saturating_sub(Span::from_millis(1)));
     let mut unissued = |id: &MessageId| {
         let sequence = Sequence::new((1 << 50) + random.below(1 << 50)).unwrap_or(Sequence::MAX);
         MessageId { key: Key { sequence, ..id.key }, ..*id }
@@ -92,10 +92,15 @@ fn kinds(rig: &Rig, options: &CancelOptions) -> Result<Vec<Kind>> {
         },
         Kind {
             name: "unknown, another due time",
-            ids: pending.iter().map(moved).collect(),
+            ids: pending.iter().map(later).collect(),
             outcome: NotFound,
         },
         Kind { name: "cancelled before", ids: pending, outcome: AlreadyCancelled },
+        Kind {
+            name: "unknown, due in the past",
+            ids: delivered.iter().map(sooner).collect(),
+            outcome: NotFound,
+        },
         Kind { name: "delivered before", ids: delivered, outcome: AlreadyDelivered },
     ])
 }
@@ -105,11 +110,13 @@ fn cancel_all(rig: &Rig, options: &CancelOptions, kind: &Kind) -> Result<(Cost, 
     let (started, cpu) = (clock.read().monotonic, measure::cpu());
     let mut latency = Latency::new();
     let mut surprises = 0;
+    let mut answered = 0;
+    let end = started + Duration::from_secs(options.secs_max);
     let mut batches = kind.ids.chunks(options.ids);
     let mut waiting = FuturesUnordered::new();
     futures_executor::block_on(async {
         loop {
-            while waiting.len() < options.load.in_flight {
+            while waiting.len() < options.load.in_flight && clock.read().monotonic < end {
                 let Some(ids) = batches.next() else { break };
                 waiting.push(async {
                     let started = clock.read().monotonic;
@@ -119,12 +126,14 @@ fn cancel_all(rig: &Rig, options: &CancelOptions, kind: &Kind) -> Result<(Cost, 
             }
             let Some((answer, took)) = waiting.next().await else { return Ok(()) };
             latency.note(took);
-            surprises += answer?.iter().filter(|outcome| **outcome != kind.outcome).count();
+            let answer = answer?;
+            answered += answer.len() as u64;
+            surprises += answer.iter().filter(|outcome| **outcome != kind.outcome).count();
         }
     })
     .map_err(|error: punctual_model::ports::StoreError| anyhow::Error::from(error))?;
     let cost = Cost {
-        messages: kind.ids.len() as u64,
+        messages: answered,
         took: clock.read().monotonic.saturating_sub(started),
         cpu: measure::cpu().saturating_sub(cpu),
     };

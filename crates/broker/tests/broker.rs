@@ -10,8 +10,10 @@ use bytes::Bytes;
 use futures_executor::block_on;
 use house::{House, Store, embedded, engine, reference, request, soon, wall, with_body, with_key};
 use punctual_broker::{Invalid, Options, Request, ScheduleError, When};
-use punctual_model::ports::CancelOutcome;
-use punctual_model::{Header, Message, MessageId, Span, State, TopicName, limits, partitioner};
+use punctual_model::ports::{ArmLimit, CancelOutcome, Timeline};
+use punctual_model::{
+    Basis, Header, Message, MessageId, Span, State, Timestamp, TopicName, limits, partitioner,
+};
 use punctual_testkit::Reference;
 
 macro_rules! on_both_stores {
@@ -205,6 +207,30 @@ fn without_auto_create_an_unknown_topic_is_refused() {
     let answer = block_on(house.broker.schedule(&name, vec![request(When::Now)]));
     assert_eq!(answer, Err(ScheduleError::TopicNotFound));
     assert_eq!(house.broker.topics().list(), []);
+}
+
+#[test]
+fn a_date_is_measured_with_the_wall_clock_and_all_else_with_the_broker_clock() {
+    let house = reference();
+    let topic = house.topic("orders", 1);
+    // Nothing fires any more, so the store can be asked for what it was given.
+    house.broker.stop();
+    let date = When::At(wall().saturating_add(Span::from_secs(5)));
+    let past = When::At(wall().saturating_sub(Span::from_secs(5)));
+    let cases = [
+        (date, Basis::Date),
+        (past, Basis::Date),
+        (When::Now, Basis::Delay),
+        (soon(10), Basis::Delay),
+        (When::Level(1), Basis::Delay),
+    ];
+    for (when, basis) in cases {
+        let sent = house.send(&topic, when);
+        let limit = ArmLimit { entries: 10, bytes: 1 << 20 };
+        let armed = block_on(house.gate.inner.arm(Timestamp::MAX, limit)).unwrap();
+        let found: Vec<_> = armed.iter().map(|armed| (armed.id(), armed.basis)).collect();
+        assert_eq!(found, [(sent.id, basis)], "{when:?}");
+    }
 }
 
 #[test]

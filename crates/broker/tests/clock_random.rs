@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_model::ports::CancelOutcome;
-use punctual_model::{Basis, Clock, MessageId, Span, Timestamp};
+use punctual_model::{Clock, MessageId, Span, Timestamp};
 use punctual_testkit::{ManualClock, Reference};
-use stage::{Dice, Stage};
+use stage::{Dice, Stage, reached};
 
 const STEPS: usize = 4000;
 /// By how much one step of the wall clock may stretch a delay.
@@ -119,10 +119,7 @@ impl Play {
         }
         let now = self.stage.now();
         for (id, basis) in &self.stage.waiting {
-            let reached = match basis {
-                Basis::Delay => now.timestamp(),
-                Basis::Date => now.wall_timestamp(),
-            };
+            let reached = reached(*basis, now);
             assert!(id.key.due > reached, "{basis:?} due {} waits at {reached}", id.key.due);
         }
         let monotonic = self.monotonic();

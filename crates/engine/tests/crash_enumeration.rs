@@ -7,7 +7,7 @@
 
 mod store_support;
 
-use punctual_engine::Options;
+use punctual_engine::{Durability, Options};
 use punctual_testkit::forgetful::{Fate, ForgetfulDisk};
 
 use store_support::crash::Past;
@@ -16,10 +16,14 @@ use store_support::runner::Runner;
 use store_support::steps::{Step, Taste, random, script};
 use store_support::{Dice, scaled, small};
 
-/// Remains looked at for one moment, at most.
-const IMAGES_PER_MOMENT: usize = 20;
+/// Remains looked at for one moment, at most; and for every sixth, so that each way to tear each
+/// write has its turn.
+const IMAGES_PER_MOMENT: usize = 14;
+const IMAGES_PER_SIXTH_MOMENT: usize = 200;
 /// The same for a moment of a recovery.
 const IMAGES_PER_RECOVERY_MOMENT: usize = 8;
+/// Power is lost again after every so many kills of the process.
+const KILLED_AGAIN_EVERY: u64 = 40;
 /// Every so many remains are crashed again.
 const AGAIN_EVERY: u64 = 199;
 
@@ -202,11 +206,13 @@ fn workload(number: u64) -> Workload {
     let split = if dice.percent(60) { 10 + dice.place(20) } else { 0 };
     let rest = steps.split_off(split);
     let near_bytes = [300, 1200, 5000][dice.place(3)];
+    // Where nobody waits for the disk, answers may be lost. Everything else still holds.
+    let durability = if dice.percent(20) { Durability::Os } else { Durability::Fsync };
     Workload {
         name: format!("seed {number}"),
         before: steps,
         steps: rest,
-        options: Options { near_bytes, ..options },
+        options: Options { near_bytes, durability, ..options },
         power_lost: dice.percent(50),
     }
 }
@@ -234,15 +240,23 @@ fn enumerate(number: u64, limit: u64, tally: &mut Tally) {
     runner.run(&steps);
     let history = runner.disk.history();
     let start = history.first().map_or(0, |(ops, _)| *ops);
+    let lossy = options.durability == Durability::Os;
     let past = Past { ledger: runner.ledger, options };
     tally.workloads += 1;
     for (ops, disk) in history {
         let ops = first + ops - start;
         tally.moments += 1;
-        let killed = Moment { ops, killed: true, drained: false };
-        look(&past, &disk.reopen(), killed, &format!("{name}, operation {ops}, killed"), tally);
-        let moment = Moment { ops, killed: false, drained: false };
-        for (what, image) in disk.images(IMAGES_PER_MOMENT, number ^ ops) {
+        let killed = Moment { killed: true, ..Moment::after(ops) };
+        let what = format!("{name}, operation {ops}, killed");
+        look(&past, &disk.reopen(), killed, &what, tally);
+        let moment = Moment { lossy, ..Moment::after(ops) };
+        if !lossy && tally.moments % KILLED_AGAIN_EVERY == 0 {
+            let told = crash_again(&past, &disk, killed, tally);
+            told.unwrap_or_else(|found| panic!("{what}: {found}"));
+        }
+        let sixth = (ops + number) % 6 == 0;
+        let budget = if sixth { IMAGES_PER_SIXTH_MOMENT } else { IMAGES_PER_MOMENT };
+        for (what, image) in disk.images(budget, number ^ ops) {
             look(&past, &image, moment, &format!("{name}, operation {ops}, {what}"), tally);
         }
         if tally.images + tally.again >= limit {
@@ -253,7 +267,7 @@ fn enumerate(number: u64, limit: u64, tally: &mut Tally) {
 
 fn look(past: &Past, image: &ForgetfulDisk, moment: Moment, what: &str, tally: &mut Tally) {
     tally.images += 1;
-    let fine = if tally.images % AGAIN_EVERY == 1 {
+    let fine = if tally.images % AGAIN_EVERY == 1 && !moment.lossy {
         crash_again(past, image, moment, tally)
     } else if tally.images % 16 == 0 {
         past.examine_twice(image, moment)

@@ -36,20 +36,20 @@ const LIFE: &str = "
     fire 4
     schedule a 7 7 7 7 7 7 7 7 7 7 7 7
     fire 8
+    schedule a 8 8 8 8 8 8 8 8 8 8 8 8
+    fire 9
     maintain
     checkpoint
     schedule a 9 9 9 9 9 9 9 9 9 9 9 9
     fire 10
+    maintain
     schedule a 111 112 113
     cancel 4
-    checkpoint
     schedule a 114 115
-    schedule a 116 117
     cancel 5
-    schedule a 118 119
-    schedule a 120 121
-    schedule a 122 123
-    fire 11
+    checkpoint
+    schedule a 116 117
+    cancel 10
     schedule a 12 12 12
     fire 13
     schedule a 124 125 126";
@@ -261,8 +261,33 @@ fn a_file_cut_short_is_noticed_or_not_needed() {
 
 #[test]
 fn a_file_that_is_gone_is_noticed_or_not_needed() {
-    let verdicts = harm_all(|_, _| vec![0], |disk, path, _| disk.remove(path).unwrap());
+    // Old segments of a log go one day anyway, so their absence is no damage.
+    let places = |path: &str, _| if path.ends_with(".log") { Vec::new() } else { vec![0] };
+    let verdicts = harm_all(places, |disk, path, _| disk.remove(path).unwrap());
     println!("files removed: {verdicts:?}");
+}
+
+#[test]
+fn only_the_last_group_of_the_journal_may_pass_for_torn() {
+    let mut runner = Runner::new(ForgetfulDisk::new(), small());
+    let groups = 20;
+    let batches = format!("put a 1{}", "\nschedule a 100 101".repeat(groups - 1));
+    runner.run(&script(&batches));
+    let mut verdicts = Vec::new();
+    for path in runner.disk.files().iter().filter(|path| path.ends_with(".journal")) {
+        let length = runner.disk.read_file(Path::new(path)).unwrap().len();
+        for start in (0..length).step_by(4096) {
+            let disk = runner.disk.reopen();
+            disk.flip_bit(Path::new(path), start as u64 + 80, 2).unwrap();
+            let verdict = judge(&runner, &disk, true).unwrap_or_else(|what| {
+                panic!("{path} at {start}: {what}");
+            });
+            verdicts.push(verdict);
+        }
+    }
+    let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+    assert_eq!(count(Verdict::Refused), groups - 1, "{verdicts:?}");
+    assert_eq!(count(Verdict::TailCut), 1, "{verdicts:?}");
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn restart(runner: Runner) -> Result<(), String> {
     let ops = runner.ops() + 1;
     let past = Past { ledger: runner.ledger.clone(), options: runner.options.clone() };
     drop(runner);
-    past.examine_twice(&disk, Moment { ops, killed: false, drained: false })
+    past.examine_twice(&disk, Moment::after(ops))
 }
 
 fn every_call(fault: Fault, persistent: bool) {
@@ -200,7 +200,7 @@ fn a_fault_at_the_start_is_met_with_an_error_and_the_next_start_is_fine() {
             runner.run(&script(SCRIPT));
             let ops = runner.ops() + 1;
             let past = Past { ledger: runner.ledger.clone(), options: small() };
-            let moment = Moment { ops, killed: true, drained: false };
+            let moment = Moment { killed: true, ..Moment::after(ops) };
             for n in 1.. {
                 let disk = runner.disk.reopen();
                 disk.fail_at(n, fault, persistent);

@@ -5,7 +5,7 @@
 
 mod store_support;
 
-use punctual_engine::Options;
+use punctual_engine::{Durability, Options};
 use punctual_model::ports::{CancelOutcome, PendingQuery};
 use punctual_model::{State, Timestamp};
 use punctual_testkit::forgetful::ForgetfulDisk;
@@ -21,6 +21,7 @@ fn options(dice: &mut Dice) -> Options {
     options.near_bytes = [300, 700, 1500, 6000][dice.place(4)];
     options.table_bytes = [600, 1500, 4000][dice.place(3)];
     options.block_bytes = [128, 256, 512][dice.place(3)];
+    options.durability = if dice.percent(30) { Durability::Os } else { Durability::Fsync };
     options.runs_max = 2 + dice.place(2);
     options
 }

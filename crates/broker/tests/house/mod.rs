@@ -177,7 +177,7 @@ struct State {
 /// An outlet that can be told to refuse.
 #[derive(Debug)]
 pub(crate) struct Gate<S> {
-    inner: Arc<S>,
+    pub(crate) inner: Arc<S>,
     state: Mutex<State>,
     changed: Condvar,
 }

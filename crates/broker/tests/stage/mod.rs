@@ -30,6 +30,9 @@ impl Dice {
     }
 }
 
+/// Steps in which everything due at one moment must have fired.
+const STEPS_MAX: usize = 1000;
+
 /// A store, a clock and what brings messages to their moment.
 pub(crate) struct Stage<S> {
     pub(crate) clock: ManualClock,
@@ -106,23 +109,40 @@ impl<S: Timeline + Outlet + Topics> Stage<S> {
 
     /// Fires what is due now. Answers it in the order of the logs, and how long nothing is to do.
     pub(crate) fn fire(&mut self) -> (Vec<MessageId>, Duration) {
+        let (fired, wait) = self.step();
+        (fired.into_iter().map(|(id, _)| id).collect(), wait)
+    }
+
+    fn step(&mut self) -> (Vec<(MessageId, Basis)>, Duration) {
+        let mut steps = 0;
         let wait = loop {
             let wait = block_on(self.firing.step()).expect("a working store fires");
             if !wait.is_zero() {
                 break wait;
             }
+            steps += 1;
+            assert!(steps < STEPS_MAX, "there is always more to do at {:?}", self.now());
         };
         let fired = self.look();
         (fired, wait)
     }
 
-    /// Lets `span` pass as the firing thread would, and answers what fired.
+    /// Lets `span` pass as the firing thread would, and answers what fired: each message in the
+    /// very millisecond in which it may, because the thread is told how long to wait.
     pub(crate) fn run(&mut self, span: Span) -> Vec<MessageId> {
         let mut left = span.as_millis();
         let mut all = Vec::new();
+        let mut before = None;
         loop {
-            let (fired, wait) = self.fire();
-            all.extend(fired);
+            let (fired, wait) = self.step();
+            for (id, basis) in fired {
+                let last = before.map(|before| reached(basis, before));
+                let now = reached(basis, self.now());
+                let prompt = last.is_none_or(|last| id.key.due <= last) || id.key.due == now;
+                assert!(prompt, "due {} fired at {now}", id.key.due);
+                all.push(id);
+            }
+            before = before.or_else(|| Some(self.now()));
             if left == 0 {
                 return all;
             }
@@ -134,7 +154,7 @@ impl<S: Timeline + Outlet + Topics> Stage<S> {
     }
 
     /// Reads what is new in the logs and holds it to the rules.
-    fn look(&mut self) -> Vec<MessageId> {
+    fn look(&mut self) -> Vec<(MessageId, Basis)> {
         let now = self.now();
         let mut all = Vec::new();
         for number in 0..self.partitions {
@@ -143,15 +163,13 @@ impl<S: Timeline + Outlet + Topics> Stage<S> {
             all.extend(new);
         }
         all.sort_by_key(|id| id.key);
-        for id in &all {
-            let basis = self.waiting.remove(id).expect("delivered once, and only what waits");
-            let reached = match basis {
-                Basis::Delay => now.timestamp(),
-                Basis::Date => now.wall_timestamp(),
-            };
+        let check = |id: MessageId| {
+            let basis = self.waiting.remove(&id).expect("delivered once, and only what waits");
+            let reached = reached(basis, now);
             assert!(id.key.due <= reached, "{basis:?} due {} at {reached}", id.key.due);
-        }
-        all
+            (id, basis)
+        };
+        all.into_iter().map(check).collect()
     }
 
     fn read_log(&mut self, number: u16) -> Vec<MessageId> {
@@ -170,5 +188,13 @@ impl<S: Timeline + Outlet + Topics> Stage<S> {
     fn log_end(&self, number: u16) -> u64 {
         let partition = Partition::new(number).expect("one of the partitions");
         self.store.bounds(self.topic, partition).expect("the partition is there").end
+    }
+}
+
+/// What the clock that a due time was measured with shows.
+pub(crate) fn reached(basis: Basis, now: Now) -> Timestamp {
+    match basis {
+        Basis::Delay => now.timestamp(),
+        Basis::Date => now.wall_timestamp(),
     }
 }

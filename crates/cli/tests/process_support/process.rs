@@ -148,5 +148,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ended = self.child.kill().is_err();
         let _gone = self.child.wait().is_err();
+        // Made by libfaketime for this process, which had no chance to remove it.
+        for name in ["faketime_shm_", "sem.faketime_sem_"] {
+            let path = format!("/dev/shm/{name}{}", self.child.id());
+            let _never_there = std::fs::remove_file(path).is_err();
+        }
     }
 }

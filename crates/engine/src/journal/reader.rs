@@ -50,11 +50,17 @@ pub fn replay(
         if file > first || end < start {
             let Some(header) = scan.header(&*handle, start)? else {
                 // Made and never used, or its first group is torn.
-                torn |= scan.check_tail(&*handle, start, end)?;
+                torn |= scan.check_tail(&*handle, (start, start), end)?;
                 continue;
             };
             if header.previous_end != end {
-                return Err(damage(end));
+                // It follows something that is gone. Where nobody waited for the disk that is a
+                // torn tail, which a loss of power may leave before a whole group.
+                if header.synced_through > end {
+                    return Err(damage(end));
+                }
+                torn = true;
+                continue;
             }
             position = start;
         }
@@ -72,10 +78,10 @@ pub fn replay(
         // shown and built upon, so it has to be certain.
         handle.sync().map_err(unreadable)?;
         end = position;
-        last = Some(handle);
+        last = Some((handle, start));
     }
-    if let Some(handle) = last {
-        torn |= scan.check_tail(&*handle, end, end)?;
+    if let Some((handle, start)) = last {
+        torn |= scan.check_tail(&*handle, (start, end), end)?;
     }
     Ok(Tail { end, files, torn })
 }
@@ -124,22 +130,18 @@ impl Scan<'_> {
         Ok(Some((header, Bytes::from(bytes).slice(HEADER_BYTES..))))
     }
 
-    /// Looks in the file of `from`, from there on, for a group that proves that something behind
-    /// `end` is missing. Answers whether there are remains of an unfinished group.
+    /// Looks in the file that starts at `start`, from `from` on, for a group that proves that
+    /// something behind `end` is missing. Answers whether there are remains of an unfinished group.
     fn check_tail(
         &self,
         file: &dyn DiskFile,
-        from: Position,
+        (start, from): (Position, Position),
         end: Position,
     ) -> Result<bool, StoreError> {
         let mut torn = false;
-        let mut offset = from.0 % self.file_bytes;
-        // A group that fills its file to the end leaves nothing to look at.
-        let full = offset == 0 && from == end && from.0 > 0;
-        let start = from.0 - offset;
-        while offset < self.file_bytes && !full {
-            let position = Position(start + offset);
-            let Some(front) = read(file, offset, HEADER_BYTES)? else { break };
+        let mut position = from;
+        while position.0 < start.0 + self.file_bytes {
+            let Some(front) = read(file, position.0 - start.0, HEADER_BYTES)? else { break };
             if group::parse(&front).is_ok_and(|header| header.position == position) {
                 torn = true;
                 if let Some(header) = self.header(file, position)?
@@ -148,7 +150,7 @@ impl Scan<'_> {
                     return Err(damage(end));
                 }
             }
-            offset += PAGE_BYTES as u64;
+            position = Position(position.0 + PAGE_BYTES as u64);
         }
         Ok(torn)
     }

@@ -8,13 +8,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile, Open};
-use crate::journal::group::{self, HEADER_BYTES, Header};
+use crate::disk::{self, Disk, DiskFile, Open};
+use crate::journal::group::{self, HEADER_BYTES, Header, PAGE_BYTES};
 use crate::journal::{DIR, Position, path};
 use crate::options::Durability;
 
 /// How many used-up files are kept for later use; more are deleted.
 const SPARES_MAX: usize = 3;
+/// On a full disk space is taken for this part of a file only: enough for many cancels, and little
+/// of what was set aside for deliveries.
+const SCANT_PART: u64 = 64;
 
 /// Writes groups at the end of the journal.
 #[derive(Debug)]
@@ -23,9 +26,12 @@ pub struct Writer {
     salt: u32,
     file_bytes: u64,
     durability: Durability,
-    file: Arc<dyn DiskFile>,
+    /// The current file; there is none after a start on a full disk.
+    file: Option<Arc<dyn DiskFile>>,
     number: u64,
     offset: u64,
+    /// Bytes of the current file for which there is space.
+    limit: u64,
     previous_end: Position,
     synced_through: Position,
     dirty: bool,
@@ -47,7 +53,7 @@ pub struct Start {
 }
 
 impl Writer {
-    /// Starts a new file behind what is there.
+    /// Starts a new file behind what is there; on a full disk that is left for later.
     ///
     /// # Errors
     /// As the disk says.
@@ -58,8 +64,12 @@ impl Writer {
         start: Start,
     ) -> io::Result<Self> {
         disk.create_dir(Path::new(DIR))?;
-        let file = create(&*disk, start.number, file_bytes)?;
+        let file = match create(&*disk, start.number, file_bytes, file_bytes) {
+            Err(error) if disk::is_full(&error) => None,
+            made => Some(made?),
+        };
         Ok(Self {
+            limit: file.as_ref().map_or(0, |_| file_bytes),
             disk,
             salt,
             file_bytes,
@@ -87,26 +97,52 @@ impl Writer {
     /// # Errors
     /// As the disk says; `StorageFull` leaves the writer usable.
     pub fn make_room(&mut self, payload_bytes: usize) -> io::Result<()> {
-        if self.offset + group::padded(payload_bytes) as u64 <= self.file_bytes {
+        self.advance(payload_bytes, self.file_bytes)
+    }
+
+    /// As [`make_room`](Self::make_room), taking as little space as makes sense.
+    ///
+    /// # Errors
+    /// As [`make_room`](Self::make_room).
+    pub fn make_scant_room(&mut self, payload_bytes: usize) -> io::Result<()> {
+        let least = group::padded(payload_bytes) as u64;
+        let scant = (self.file_bytes / SCANT_PART).next_multiple_of(PAGE_BYTES as u64);
+        self.advance(payload_bytes, least.max(scant).min(self.file_bytes))
+    }
+
+    /// Goes on to a fresh file with `space` in it, unless the next group fits the current one.
+    fn advance(&mut self, payload_bytes: usize, space: u64) -> io::Result<()> {
+        if self.offset + group::padded(payload_bytes) as u64 <= self.limit {
             return Ok(());
         }
         if self.dirty && self.durability != Durability::Os {
             self.sync()?;
         }
-        let number = self.number + 1;
-        let file = match self.spares.pop() {
-            Some(spare) => {
-                self.disk.rename(&path(spare), &path(number))?;
-                self.disk.sync_dir(Path::new(DIR))?;
-                self.disk.open(&path(number), Open::Existing)?
-            }
-            None => create(&*self.disk, number, self.file_bytes)?,
+        let number = if self.file.is_some() { self.number + 1 } else { self.number };
+        let (file, limit) = match self.reuse(number)? {
+            Some(file) => (file, self.file_bytes),
+            None => (create(&*self.disk, number, self.file_bytes, space)?, space),
         };
-        self.full.push(self.number);
-        self.file = file;
-        self.number = number;
-        self.offset = 0;
+        if self.file.replace(file).is_some() {
+            self.full.push(self.number);
+        }
+        (self.number, self.offset, self.limit) = (number, 0, limit);
         Ok(())
+    }
+
+    /// A used-up file under a new number, if there is one that has all its space.
+    fn reuse(&mut self, number: u64) -> io::Result<Option<Arc<dyn DiskFile>>> {
+        let Some(&spare) = self.spares.last() else { return Ok(None) };
+        let file = self.disk.open(&path(spare), Open::Existing)?;
+        // One that was made on a full disk has only a part of its space.
+        match file.allocate(self.file_bytes) {
+            Err(error) if disk::is_full(&error) => return Ok(None),
+            outcome => outcome?,
+        }
+        self.disk.rename(&path(spare), &path(number))?;
+        self.disk.sync_dir(Path::new(DIR))?;
+        self.spares.pop();
+        Ok(Some(file))
     }
 
     /// The buffer for the payload of the next group; its contents are up to the caller.
@@ -130,7 +166,9 @@ impl Writer {
             payload_bytes: self.buffer.len().saturating_sub(HEADER_BYTES),
         };
         group::seal(&mut self.buffer, self.salt, &header);
-        self.file.write_at(&self.buffer, self.offset)?;
+        let file = self.file.as_ref().expect("room was made before");
+        debug_assert!(self.offset + self.buffer.len() as u64 <= self.limit, "and enough of it");
+        file.write_at(&self.buffer, self.offset)?;
         self.dirty = true;
         self.offset += self.buffer.len() as u64;
         self.previous_end = Position(position.0 + self.buffer.len() as u64);
@@ -145,8 +183,8 @@ impl Writer {
     /// # Errors
     /// As the disk says. The writer must not be used afterwards.
     pub fn sync(&mut self) -> io::Result<()> {
-        if self.dirty {
-            self.file.sync()?;
+        if let Some(file) = self.file.as_ref().filter(|_| self.dirty) {
+            file.sync()?;
             self.dirty = false;
             self.synced_through = self.previous_end;
         }
@@ -183,10 +221,17 @@ impl Writer {
     }
 }
 
-fn create(disk: &dyn Disk, number: u64, file_bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
+/// Makes a file of full length with space for its first bytes.
+fn create(
+    disk: &dyn Disk,
+    number: u64,
+    file_bytes: u64,
+    space: u64,
+) -> io::Result<Arc<dyn DiskFile>> {
     let file = disk.open(&path(number), Open::CreateNew)?;
     let prepared = file
-        .allocate(file_bytes)
+        .allocate(space)
+        .and_then(|()| if space < file_bytes { file.set_len(file_bytes) } else { Ok(()) })
         .and_then(|()| file.sync())
         .and_then(|()| disk.sync_dir(Path::new(DIR)));
     match prepared {

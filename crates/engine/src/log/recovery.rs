@@ -387,8 +387,8 @@ fn reaches_end(mut rest: &[u8], budget: &mut usize) -> bool {
     true
 }
 
-/// Whether a bad batch has a place that was never written: its first fields, its end, or a whole
-/// sector. What was never written reads as zeros; every batch has a length, and ends in a digit.
+/// Whether a bad batch has a place that was never written: its first fields, what it has of its
+/// first sector, its end, or a whole sector. What was never written reads as zeros; every batch has a length, and ends in a digit.
 fn was_never_written(region: &[u8], position: u64) -> bool {
     let zero = |part: Option<&[u8]>| part.is_some_and(|part| part.iter().all(|&byte| byte == 0));
     let first = zero(region.get(8..21)) || (region.len() <= 21 && zero(Some(region)));
@@ -396,5 +396,7 @@ fn was_never_written(region: &[u8], position: u64) -> bool {
     let aligned = usize::try_from(position % SECTOR_BYTES as u64).unwrap_or(0);
     let lead = (SECTOR_BYTES - aligned) % SECTOR_BYTES;
     let sectors = region.get(lead..).unwrap_or_default().as_chunks::<SECTOR_BYTES>().0;
-    first || end || sectors.iter().any(|sector| zero(Some(sector)))
+    // The rest of a sector may have come with a later write; shorter fronts are zeros anyway.
+    let front = lead >= 8 && zero(region.get(..lead));
+    first || front || end || sectors.iter().any(|sector| zero(Some(sector)))
 }

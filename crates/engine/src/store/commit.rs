@@ -50,14 +50,15 @@ impl Store {
             return refuse(&error);
         }
         let mut writer = self.writer.lock();
-        let room = requests.iter().map(size).sum();
+        let room: usize = requests.iter().map(size).sum();
         if room > writer.payload_max() {
             return refuse(&StoreError::Busy);
         }
-        if let Err(error) = self.make_room(&mut writer, room) {
-            return refuse(&error);
-        }
-        let steps = self.prepare(&mut writer, requests);
+        let refused = match self.make_room(&mut writer, &requests) {
+            Ok(refused) => refused,
+            Err(error) => return refuse(&error),
+        };
+        let steps = self.prepare(&mut writer, requests, refused);
         if steps.iter().any(Step::is_written) {
             match writer.write() {
                 Ok(end) => return self.apply(steps, end),
@@ -83,15 +84,30 @@ impl Store {
         tables || state.near.bytes() >= 2 * self.options.near_bytes
     }
 
-    fn make_room(&self, writer: &mut Writer, payload: usize) -> Result<(), StoreError> {
-        let full = |error: io::Error| {
-            if disk::is_full(&error) { StoreError::Full } else { self.trust.lose("journal", error) }
-        };
-        self.with_reserve(|| writer.make_room(payload).map_err(full))
+    /// Makes room in the journal. On a full disk, new entries are refused and room is made for
+    /// everything else; then the answer is true.
+    fn make_room(&self, writer: &mut Writer, requests: &[Request]) -> Result<bool, StoreError> {
+        let failed = |error: io::Error| self.trust.lose("journal", error);
+        if !self.is_full() {
+            match writer.make_room(requests.iter().map(size).sum()) {
+                Err(error) if disk::is_full(&error) => {
+                    self.reserve.spend().map_err(|error| self.trust.lose("reserve", error))?;
+                }
+                outcome => return outcome.map(|()| false).map_err(failed),
+            }
+        }
+        let rest = requests.iter().filter(|request| !matches!(request, Request::Schedule(_)));
+        let rest: usize = rest.map(size).sum();
+        if rest == 0 {
+            return Ok(true);
+        }
+        match writer.make_scant_room(rest) {
+            Err(error) if disk::is_full(&error) => Err(StoreError::Full),
+            outcome => outcome.map(|()| true).map_err(failed),
+        }
     }
 
-    fn prepare(&self, writer: &mut Writer, requests: Vec<Request>) -> Vec<Step> {
-        let refused = self.is_full();
+    fn prepare(&self, writer: &mut Writer, requests: Vec<Request>, refused: bool) -> Vec<Step> {
         let mut next = self.state.lock().next;
         let payload = writer.begin();
         let mut steps = Vec::with_capacity(requests.len());

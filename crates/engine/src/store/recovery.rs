@@ -203,10 +203,16 @@ impl Rebuilt {
         for topic in self.catalogue.list() {
             logs.open(topic.id, topic.settings.partitions, ends, &mut delivered)?;
         }
+        let highest = delivered.iter().map(|id| id.key.sequence.get()).max();
         for id in delivered {
             self.state.end_unread(id.key, id.topic);
         }
-        Ok(())
+        // Where nobody waited for the disk, a log may know messages that the journal lost. Their
+        // numbers must not be given again, or the log would end the new messages at the next start.
+        match highest.and_then(|highest| Sequence::new(highest + 1)) {
+            Some(after) if after > self.state.next => self.state.skip_to(after),
+            _ => Ok(()),
+        }
     }
 }
 

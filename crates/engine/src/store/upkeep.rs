@@ -219,12 +219,14 @@ impl Store {
     /// As [`upkeep`](Self::upkeep).
     pub fn checkpoint(&self, now: Timestamp) -> Result<(), StoreError> {
         self.trust.check()?;
+        let journal_end = self.writer.lock().synced_through();
         let mut kept = self.checkpoints.lock();
         // Logs first: whatever the state calls delivered is then in the logs, and synced below;
         // whatever the logs got later, or got and has not settled, is found again by recovery.
         let (log_ends, before) = self.logs.prepare_checkpoint();
         let mut saved = self.snapshot(&mut kept, now);
         saved.log_ends = log_ends;
+        saved.journal_end = journal_end;
         let (_, after) = self.logs.prepare_checkpoint();
         for file in before.iter().chain(&after) {
             file.sync().map_err(|error| self.trust.lose("log", error))?;
@@ -268,7 +270,7 @@ impl Store {
         let mut saved = Checkpoint {
             generation: kept.generation + 1,
             journal: state.journal_start(),
-            journal_end,
+            journal_end: Position::default(),
             next: state.next,
             next_run: state.next_run,
             next_topic,

@@ -5,7 +5,8 @@
 //! blocks   (length u32 · crc32c u32 · first due u64 · entries)…
 //!          entry: due step varint · (sequence - first sequence) varint · length varint · record
 //! ids      stamp u64 … for every sequence of each span, all ones where there is no entry; or
-//!          (offset u32 · stamp u64)… sorted, where most are missing
+//!          (offset u32 · stamp u64)… sorted, where most are missing; in pages of 504 bytes, each
+//!          followed by its crc32c u32 and its number u32
 //! index    per block: first due u64 · first sequence u64 · offset u64
 //! spans    per span: first sequence u64 · sequences u32 · kind u32 · offset u64 · entries u32
 //! counts   per topic: topic u32 · entries u64
@@ -29,6 +30,9 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: u64 = 32;
 pub(crate) const FOOTER_BYTES: usize = 96;
 pub(crate) const BLOCK_FRONT: usize = 16;
+/// Bytes of ids in one page, and of the page with its checksum.
+pub(crate) const ID_PAGE_DATA: usize = 504;
+pub(crate) const ID_PAGE_BYTES: usize = 512;
 pub(crate) const STAMP_BYTES: usize = 8;
 pub(crate) const SPARSE_BYTES: usize = 12;
 pub(crate) const ABSENT: u64 = u64::MAX;
@@ -110,6 +114,7 @@ pub struct SpanAt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Footer {
     pub(crate) number: u64,
+    pub(crate) first_sequence: u64,
     pub(crate) entries: u64,
     pub(crate) last: Key,
     pub(crate) data_end: u64,
@@ -125,6 +130,7 @@ impl Footer {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         for value in [
             self.number,
+            self.first_sequence,
             self.entries,
             self.last.due.as_millis(),
             self.last.sequence.get(),
@@ -148,6 +154,7 @@ impl Footer {
         let rest = &mut rest;
         let footer = Self {
             number: codec::get_u64(rest)?,
+            first_sequence: codec::get_u64(rest)?,
             entries: codec::get_u64(rest)?,
             last: get_key(rest)?,
             data_end: codec::get_u64(rest)?,
@@ -191,7 +198,7 @@ impl Run {
         let tail = disk::read_exact(&*file, footer.tail_offset, tail_bytes)?;
         let checked = footer_bytes.get(..FOOTER_BYTES - 12).ok_or_else(not_whole)?;
         let whole = crc32c::crc32c_append(crc32c::crc32c(&tail), checked) == checksum;
-        if !whole || footer.number != number {
+        if !whole || (footer.number, footer.first_sequence) != (number, first_sequence) {
             return Err(not_whole());
         }
         let (blocks, spans, counts) = read_tail(&tail, &footer).map_err(io::Error::other)?;
@@ -228,31 +235,50 @@ impl Run {
         if span.sparse {
             return self.search_sparse(span, relative);
         }
-        let mut stamp = [0; STAMP_BYTES];
-        self.file.read_at(&mut stamp, span.offset + relative * STAMP_BYTES as u64)?;
-        let stamp = u64::from_le_bytes(stamp);
+        let per_page = (ID_PAGE_DATA / STAMP_BYTES) as u64;
+        let page = self.id_page(span, relative / per_page)?;
+        let slot = usize::try_from(relative % per_page).map_err(io::Error::other)?;
+        let mut stamp = page.get(slot * STAMP_BYTES..).ok_or_else(not_whole)?;
+        let stamp = codec::get_u64(&mut stamp).map_err(io::Error::other)?;
         Ok((stamp != ABSENT).then_some(Stamp(stamp)))
     }
 
     fn search_sparse(&self, span: &SpanAt, relative: u64) -> io::Result<Option<Stamp>> {
-        let (mut low, mut high) = (0, u64::from(span.entries));
+        let per_page = (ID_PAGE_DATA / SPARSE_BYTES) as u64;
+        let (mut low, mut high) = (0, u64::from(span.entries).div_ceil(per_page));
         while low < high {
             let middle = low.midpoint(high);
-            let offset = span.offset + middle * SPARSE_BYTES as u64;
-            let bytes = disk::read_exact(&*self.file, offset, SPARSE_BYTES)?;
-            let mut rest = bytes.as_slice();
-            let found = u64::from(codec::get_u32(&mut rest).map_err(io::Error::other)?);
-            if found == relative {
+            let page = self.id_page(span, middle)?;
+            let mut last = 0;
+            for entry in page.as_chunks::<SPARSE_BYTES>().0 {
+                let mut rest = entry.as_slice();
+                let found = u64::from(codec::get_u32(&mut rest).map_err(io::Error::other)?);
                 let stamp = codec::get_u64(&mut rest).map_err(io::Error::other)?;
-                return Ok(Some(Stamp(stamp)));
+                if found == relative && stamp != ABSENT {
+                    return Ok(Some(Stamp(stamp)));
+                }
+                last = found;
             }
-            if found < relative {
+            if last < relative {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         Ok(None)
+    }
+
+    /// The checked ids of page `number` of a span.
+    fn id_page(&self, span: &SpanAt, number: u64) -> io::Result<[u8; ID_PAGE_DATA]> {
+        let mut page = [0; ID_PAGE_BYTES];
+        self.file.read_at(&mut page, span.offset + number * ID_PAGE_BYTES as u64)?;
+        let (data, mut check) = page.split_at(ID_PAGE_DATA);
+        let checksum = codec::get_u32(&mut check).map_err(io::Error::other)?;
+        let stored = codec::get_u32(&mut check).map_err(io::Error::other)?;
+        if u64::from(stored) != number || id_checksum(data, stored) != checksum {
+            return Err(not_whole());
+        }
+        data.try_into().map_err(io::Error::other)
     }
 
     fn span(&self, sequence: u64) -> Option<&SpanAt> {
@@ -291,6 +317,11 @@ impl Run {
         let due = Timestamp::from_millis(due).ok_or_else(not_whole)?;
         Ok((Bytes::from(bytes).slice(BLOCK_FRONT..), due))
     }
+}
+
+/// The checksum of a page of ids: over the ids and the number of the page.
+pub(crate) fn id_checksum(data: &[u8], number: u32) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(data), &number.to_le_bytes())
 }
 
 fn read_header(mut header: &[u8], number: u64) -> Result<u64, Malformed> {

@@ -10,8 +10,8 @@ use punctual_model::{Key, Timestamp, TopicId};
 use crate::codec;
 use crate::disk::{Disk, DiskFile, Open};
 use crate::timeline::run::{
-    ABSENT, BLOCK_FRONT, BlockAt, DIR, Footer, HEADER_BYTES, MAGIC, Run, SpanAt, Stamp, VERSION,
-    path,
+    ABSENT, BLOCK_FRONT, BlockAt, DIR, Footer, HEADER_BYTES, ID_PAGE_BYTES, ID_PAGE_DATA, MAGIC,
+    Run, SpanAt, Stamp, VERSION, id_checksum, path,
 };
 
 /// Bytes gathered before they are handed to the disk.
@@ -165,6 +165,7 @@ impl RunWriter {
         let tail = self.tail(&spans);
         let footer = Footer {
             number: self.number,
+            first_sequence: self.first_sequence,
             entries: self.entries,
             last: self.last,
             data_end,
@@ -201,20 +202,37 @@ impl RunWriter {
             offset: self.offset(),
             entries: u32::try_from(present).map_err(io::Error::other)?,
         };
+        let mut page: Vec<u8> = Vec::with_capacity(ID_PAGE_BYTES);
+        let mut number = 0;
         for (index, stamp) in (0u32..).zip(&range.stamps) {
             if sparse && stamp.is_none() {
                 continue;
             }
             if sparse {
-                self.buffer.extend_from_slice(&index.to_le_bytes());
+                page.extend_from_slice(&index.to_le_bytes());
             }
             let stamp = stamp.map_or(ABSENT, |stamp| stamp.0);
-            self.buffer.extend_from_slice(&stamp.to_le_bytes());
-            if self.buffer.len() >= WRITE_BYTES {
-                self.flush()?;
+            page.extend_from_slice(&stamp.to_le_bytes());
+            if page.len() == ID_PAGE_DATA {
+                self.end_id_page(&mut page, number)?;
+                number += 1;
             }
         }
+        if !page.is_empty() {
+            // All ones stand for no entry, and for an offset past every other.
+            page.resize(ID_PAGE_DATA, u8::MAX);
+            self.end_id_page(&mut page, number)?;
+        }
         Ok(span)
+    }
+
+    fn end_id_page(&mut self, page: &mut Vec<u8>, number: u32) -> io::Result<()> {
+        let checksum = id_checksum(page, number);
+        self.buffer.extend_from_slice(page);
+        self.buffer.extend_from_slice(&checksum.to_le_bytes());
+        self.buffer.extend_from_slice(&number.to_le_bytes());
+        page.clear();
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn tail(&self, spans: &[SpanAt]) -> Vec<u8> {

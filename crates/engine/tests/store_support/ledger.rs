@@ -85,6 +85,23 @@ pub struct Moment {
     pub killed: bool,
     /// Whether everything may have been delivered since.
     pub drained: bool,
+    /// Whether what was answered may be lost, because nobody waited for the disk.
+    pub lossy: bool,
+}
+
+impl Moment {
+    /// After that many operations, everything being safe that was answered.
+    pub const fn after(ops: u64) -> Self {
+        Self { ops, killed: false, drained: false, lossy: false }
+    }
+
+    /// How far something had come that the journal keeps.
+    fn phase(&self, during: During) -> Phase {
+        match during.phase(self.ops) {
+            Phase::Done if self.lossy => Phase::Open,
+            phase => phase,
+        }
+    }
 }
 
 /// What is there of the ledger's messages.
@@ -136,7 +153,7 @@ impl Ledger {
             strangers -= pending + logged;
             self.judge(sent, &look, moment)
                 .map_err(|what| format!("message {number} {} {what}: {sent:?}", sent.id))?;
-            if sent.scheduled.phase(moment.ops) == Phase::Open && sent.cancelled.is_none() {
+            if moment.phase(sent.scheduled) == Phase::Open && sent.cancelled.is_none() {
                 let (there, all) = batches.entry(sent.batch).or_default();
                 *there += pending + logged;
                 *all += 1;
@@ -144,6 +161,7 @@ impl Ledger {
         }
         if let Some((batch, (there, all))) =
             batches.iter().find(|(_, (there, all))| *there != 0 && there != all)
+            && !moment.lossy
         {
             return Err(format!("{there} of {all} messages of batch {batch} are there"));
         }
@@ -160,13 +178,13 @@ impl Ledger {
     fn check_topics(&self, look: &Look, moment: Moment) -> Result<(), String> {
         for (name, topic) in &look.topics {
             let mut known = self.topics.iter().filter(|known| known.name == *name);
-            if !known.any(|known| may_be(known, topic, moment.ops)) {
+            if !known.any(|known| may_be(known, topic, moment)) {
                 return Err(format!("topic {name} is there as {topic:?}"));
             }
         }
         for known in &self.topics {
-            let made = known.puts.iter().any(|(put, _)| put.phase(moment.ops) == Phase::Done);
-            if made && known.deleted.is_none_or(|gone| gone.phase(moment.ops) == Phase::Before) {
+            let made = known.puts.iter().any(|(put, _)| moment.phase(*put) == Phase::Done);
+            if made && known.deleted.is_none_or(|gone| moment.phase(gone) == Phase::Before) {
                 let found = look.topics.get(&known.name);
                 if found.is_none_or(|found| known.id != Some(found.id)) {
                     return Err(format!("topic {} is gone", known.name));
@@ -195,10 +213,10 @@ impl Ledger {
             return if is_there { Err("is there without its topic") } else { Ok(()) };
         }
         let ops = moment.ops;
-        if sent.scheduled.phase(ops) == Phase::Before && is_there {
+        if moment.phase(sent.scheduled) == Phase::Before && is_there {
             return Err("is there before it was sent");
         }
-        let cancelled = sent.cancelled.map_or(Phase::Before, |(during, _)| during.phase(ops));
+        let cancelled = sent.cancelled.map_or(Phase::Before, |(during, _)| moment.phase(during));
         if cancelled == Phase::Done && is_there {
             return Err("was cancelled, and is there");
         }
@@ -206,7 +224,7 @@ impl Ledger {
         if is_logged && fired == Phase::Before && !moment.drained {
             return Err("was delivered before its time");
         }
-        let due_there = sent.scheduled.phase(ops) == Phase::Done && cancelled == Phase::Before;
+        let due_there = moment.phase(sent.scheduled) == Phase::Done && cancelled == Phase::Before;
         if due_there && !is_there && !self.may_have_expired(sent, ops) {
             return Err("is lost");
         }
@@ -218,7 +236,10 @@ impl Ledger {
 
     fn topic_is_there(&self, sent: &Sent, look: &Look, moment: Moment) -> bool {
         let known = &self.topics[sent.topic];
-        match known.deleted.map_or(Phase::Before, |gone| gone.phase(moment.ops)) {
+        if known.puts.iter().all(|(put, _)| moment.phase(*put) != Phase::Done) {
+            return look.topics.values().any(|topic| Some(topic.id) == known.id);
+        }
+        match known.deleted.map_or(Phase::Before, |gone| moment.phase(gone)) {
             Phase::Before => true,
             Phase::Done => false,
             Phase::Open => look.topics.values().any(|topic| Some(topic.id) == known.id),
@@ -245,12 +266,12 @@ impl Ledger {
 }
 
 /// Whether `topic` is what `known` was by then, or was about to be.
-fn may_be(known: &Known, topic: &Topic, ops: u64) -> bool {
-    let gone = known.deleted.is_some_and(|deleted| deleted.phase(ops) == Phase::Done);
+fn may_be(known: &Known, topic: &Topic, moment: Moment) -> bool {
+    let gone = known.deleted.is_some_and(|deleted| moment.phase(deleted) == Phase::Done);
     if gone || known.id.is_some_and(|id| id != topic.id) {
         return false;
     }
-    let done = known.puts.iter().rev().find(|(put, _)| put.phase(ops) == Phase::Done);
-    let open = known.puts.iter().filter(|(put, _)| put.phase(ops) == Phase::Open);
+    let done = known.puts.iter().rev().find(|(put, _)| moment.phase(*put) == Phase::Done);
+    let open = known.puts.iter().filter(|(put, _)| moment.phase(*put) == Phase::Open);
     open.chain(done).any(|(_, settings)| *settings == topic.settings)
 }

@@ -116,7 +116,7 @@ impl Runner {
 
     /// What the ledger says of the store as it is.
     pub fn check(&self) -> Result<Seen, String> {
-        let moment = Moment { ops: self.ops() + 1, killed: true, drained: false };
+        let moment = Moment { killed: true, ..Moment::after(self.ops() + 1) };
         self.ledger.check(&self.store, moment)
     }
 
