@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use punctual_model::Basis;
 use punctual_model::ports::{Armed, Outlet, StoreError, Timeline};
 
 use crate::stats::Counters;
@@ -81,11 +83,15 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
             self.outlet.deliver(&self.batch, now.timestamp()).await?;
             self.stage = Stage::Taken;
         }
-        let done = self.time.read().broker;
+        let done = self.time.read();
         self.timeline.settle(&self.batch).await?;
         for armed in &self.batch {
-            let due = std::time::Duration::from_millis(armed.key.due.as_millis());
-            self.counters.lateness.note(done.saturating_sub(due));
+            let due = Duration::from_millis(armed.key.due.as_millis());
+            let reached = match armed.basis {
+                Basis::Delay => done.broker,
+                Basis::Date => done.wall,
+            };
+            self.counters.lateness.note(reached.saturating_sub(due));
         }
         self.counters.delivered.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
         self.batch.clear();

@@ -30,6 +30,7 @@ const WHEEL_BYTES_MAX: usize = 64 << 20;
 /// Dated messages set aside after a backward step of the wall clock. Past this many nothing more
 /// is armed until the wall clock has come to some of them.
 const HELD_MAX: usize = 256 << 10;
+const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// Brings messages to their moment.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ pub struct Firing<T, O> {
     wheel_bytes: usize,
     /// Dates that the broker clock has passed and the wall clock has not reached.
     held: BTreeMap<Key, Armed>,
+    held_bytes: usize,
     fired: Vec<(Timestamp, Box<Armed>)>,
 }
 
@@ -52,6 +54,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
             wheel: Wheel::new(now.timestamp()),
             wheel_bytes: 0,
             held: BTreeMap::new(),
+            held_bytes: 0,
             fired: Vec::new(),
         }
     }
@@ -82,7 +85,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
     async fn arm(&mut self, now: Now) -> Result<(Vec<Armed>, bool), StoreError> {
         let room = WHEEL_MAX.saturating_sub(self.wheel.len());
         let crowded = room == 0 || self.wheel_bytes >= WHEEL_BYTES_MAX;
-        if self.held.len() >= HELD_MAX {
+        if self.held.len() >= HELD_MAX || self.held_bytes >= HELD_BYTES_MAX {
             return Ok((Vec::new(), false));
         }
         // With a crowded wheel only what is due now is taken: it does not stay.
@@ -121,13 +124,16 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
             if entry.key().due > now.wall_timestamp() {
                 break;
             }
-            due.push(entry.remove());
+            let armed = entry.remove();
+            self.held_bytes = self.held_bytes.saturating_sub(armed.message.weight());
+            due.push(armed);
         }
     }
 
     /// The entry again, unless it is a date that the wall clock has not reached.
     fn hold(&mut self, armed: Armed, now: Now) -> Option<Armed> {
         if armed.basis == Basis::Date && armed.key.due > now.wall_timestamp() {
+            self.held_bytes += armed.message.weight();
             self.held.insert(armed.key, armed);
             return None;
         }

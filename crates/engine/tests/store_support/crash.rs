@@ -28,7 +28,7 @@ impl Past {
         let store = self.start(image)?;
         let seen = self.ledger.check(&store, moment)?;
         self.end(&store, &seen)?;
-        self.go_on(&store)
+        go_on(&store, &seen)
     }
 
     /// As [`examine`](Self::examine), and one restart more.
@@ -43,7 +43,7 @@ impl Past {
         if again.logged != seen.all() || !again.pending.is_empty() {
             return Err(differ("after another restart", &seen.all(), &again.logged));
         }
-        self.go_on(&store)
+        go_on(&store, &again)
     }
 
     /// As [`examine`](Self::examine), where an earlier start has shown `shown` already.
@@ -89,33 +89,34 @@ impl Past {
             return Err(format!("{id} is in the log twice after delivering everything"));
         }
         let altered = |id: &&MessageId| {
-            let sent = self.ledger.sent.iter().find(|sent| sent.id == **id);
+            let sequence = id.key.sequence;
+            let place = self.ledger.sent.binary_search_by_key(&sequence, |s| s.id.key.sequence);
+            let sent = place.ok().map(|place| &self.ledger.sent[place]);
             sent.is_none_or(|sent| look.logged[*id].first() != Some(&sent.message))
         };
         logged.iter().find(altered).map_or(Ok(()), |id| Err(format!("{id} was altered")))
     }
+}
 
-    /// The store takes new messages, and gives them new numbers.
-    fn go_on(&self, store: &Store) -> Result<(), String> {
-        let Some(topic) = store.topics().pop() else { return Ok(()) };
-        let entry = Entry {
-            topic: topic.id,
-            partition: Partition::new(0).unwrap(),
-            due: Timestamp::MAX,
-            basis: Basis::Date,
-            message: message(1),
-        };
-        match store.commit(vec![Request::Schedule(Draft::new(&[entry]))]).remove(0) {
-            Ok(Outcome::Scheduled(first)) => {
-                let look = Look::at(store)?;
-                let known = look.logged.keys().map(|id| id.key.sequence).max();
-                if known.is_some_and(|known| known >= first) {
-                    return Err(format!("sequence {} is given out again", first.get()));
-                }
-                Ok(())
+/// The store takes new messages, and gives them new numbers.
+fn go_on(store: &Store, seen: &Seen) -> Result<(), String> {
+    let Some(topic) = store.topics().pop() else { return Ok(()) };
+    let entry = Entry {
+        topic: topic.id,
+        partition: Partition::new(0).unwrap(),
+        due: Timestamp::MAX,
+        basis: Basis::Date,
+        message: message(1),
+    };
+    match store.commit(vec![Request::Schedule(Draft::new(&[entry]))]).remove(0) {
+        Ok(Outcome::Scheduled(first)) => {
+            let known = seen.all().iter().map(|id| id.key.sequence).max();
+            if known.is_some_and(|known| known >= first) {
+                return Err(format!("sequence {} is given out again", first.get()));
             }
-            other => Err(format!("does not accept: {other:?}")),
+            Ok(())
         }
+        other => Err(format!("does not accept: {other:?}")),
     }
 }
 

@@ -38,7 +38,7 @@ impl Look {
         let mut after = None;
         loop {
             let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-            let query = PendingQuery { topic, from, to, after, key: None, limit: 9 };
+            let query = PendingQuery { topic, from, to, after, key: None, limit: 25 };
             let page = store.pending(query).map_err(|error| format!("pending: {error}"))?;
             for entry in page.entries {
                 if after.is_some_and(|after| entry.id.key <= after) {
