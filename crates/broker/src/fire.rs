@@ -70,9 +70,9 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
         let (mut due, more) = self.arm(now).await?;
         self.advance(now, &mut due);
         due.sort_by_key(|armed| armed.key);
-        while !due.is_empty() {
-            let rest = due.split_off(due.len().min(BATCH_MAX));
-            let batch = std::mem::replace(&mut due, rest);
+        let mut due = due.into_iter();
+        while due.len() > 0 {
+            let batch = due.by_ref().take(BATCH_MAX).collect();
             if let Err(error) = self.delivery.deliver(batch).await {
                 self.put_back(due);
                 return Err(error);
@@ -141,7 +141,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
     }
 
     /// Takes back what could not be handed over; it is due and comes out at the next step.
-    fn put_back(&mut self, due: Vec<Armed>) {
+    fn put_back(&mut self, due: impl Iterator<Item = Armed>) {
         for armed in due {
             self.wheel_bytes += armed.message.weight();
             self.wheel.insert(armed.key.due, Box::new(armed));

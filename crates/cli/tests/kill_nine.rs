@@ -7,8 +7,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a failed step may stop the test, which is about real time"
 )]

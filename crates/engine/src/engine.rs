@@ -24,10 +24,12 @@ use punctual_model::{
 use crate::disk::Disk;
 use crate::journal::change::Draft;
 use crate::options::{Durability, Options};
-use crate::store::{CommitError, OpenError, Outcome, Request, Store, commit_size, topic_refusal};
+use crate::store::{
+    CommitError, InLogs, OpenError, Outcome, Request, Store, commit_size, topic_refusal,
+};
 
 /// Bytes of requests that may wait for the commit thread; more are refused as busy.
-const QUEUE_BYTES_MAX: usize = 128 << 20;
+const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of one group, unless a single request is larger.
 const GROUP_BYTES: usize = 4 << 20;
 /// Questions that may wait for the reading thread.
@@ -132,7 +134,7 @@ impl Engine {
         Ok(engine)
     }
 
-    fn start(&self, name: &'static str, body: fn(&Shared)) -> Result<(), OpenError> {
+    fn start(&self, name: &'static str, body: fn(&Arc<Shared>)) -> Result<(), OpenError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.to_owned());
         let handle =
@@ -183,27 +185,7 @@ impl Engine {
 
     fn submit(&self, request: Request) -> oneshot::Receiver<Result<Outcome, CommitError>> {
         let (answer, receiver) = oneshot::channel();
-        let size = commit_size(&request);
-        let mut queue = self.shared.queue.lock();
-        let refusal = if self.shared.is_closed() {
-            Some(StoreError::Closed)
-        } else if queue.bytes > 0 && queue.bytes + size > QUEUE_BYTES_MAX {
-            Some(StoreError::Busy)
-        } else {
-            None
-        };
-        match refusal {
-            Some(error) => {
-                drop(queue);
-                send(answer, Err(error.into()));
-            }
-            None => {
-                queue.bytes += size;
-                queue.requests.push_back((request, answer));
-                drop(queue);
-                self.shared.work.notify_one();
-            }
-        }
+        self.shared.enqueue(request, answer);
         receiver
     }
 
@@ -253,7 +235,7 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn run_commits(&self) {
+    fn run_commits(self: &Arc<Self>) {
         let payload_max = self.store.payload_max();
         let mut synced = self.clock.read().monotonic;
         while let Some(group) = self.next_group(payload_max) {
@@ -274,7 +256,10 @@ impl Shared {
             let outcomes = self.store.commit(requests);
             self.syncs.note(self.clock.read().monotonic.saturating_sub(started));
             for (answer, outcome) in answers.into_iter().zip(outcomes) {
-                send(answer, outcome);
+                match outcome {
+                    Err(CommitError::AskLogs(ids)) => self.ask_logs(ids, answer),
+                    outcome => send(answer, outcome),
+                }
             }
             if self.store.needs_flush() {
                 self.upkeep_due.notify_one();
@@ -287,6 +272,43 @@ impl Shared {
         if let Err(error) = self.store.sync_journal() {
             tracing::error!(%error, "the journal could not be synced");
         }
+    }
+
+    fn enqueue(&self, request: Request, answer: Answer) {
+        let size = commit_size(&request);
+        let mut queue = self.queue.lock();
+        let refusal = if self.is_closed() {
+            Some(StoreError::Closed)
+        } else if queue.bytes > 0 && queue.bytes + size > QUEUE_BYTES_MAX {
+            Some(StoreError::Busy)
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            drop(queue);
+            return send(answer, Err(error.into()));
+        }
+        queue.bytes += size;
+        queue.requests.push_back((request, answer));
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    /// Looks for messages that ended long ago where it holds nobody up, and comes back with the
+    /// cancel.
+    fn ask_logs(self: &Arc<Self>, ids: Vec<MessageId>, answer: Answer) {
+        let mut questions = self.questions.lock();
+        if questions.len() >= QUESTIONS_MAX {
+            drop(questions);
+            return send(answer, Err(StoreError::Busy.into()));
+        }
+        let shared = Arc::clone(self);
+        questions.push_back(Box::new(move |store| match store.past_in_logs(&ids) {
+            Ok(found) => shared.enqueue(Request::Cancel(ids, InLogs::Known(found)), answer),
+            Err(error) => send(answer, Err(error.into())),
+        }));
+        drop(questions);
+        self.asked.notify_one();
     }
 
     /// The next requests to commit together; empty when only a sync is due; `None` at the end.
@@ -324,7 +346,7 @@ impl Shared {
         Some(group)
     }
 
-    fn run_upkeep(&self) {
+    fn run_upkeep(self: &Arc<Self>) {
         let interval = self.store.options.checkpoint_interval;
         let mut last = self.clock.read().monotonic;
         let mut last_maintained = last;
@@ -365,7 +387,7 @@ impl Shared {
         }
     }
 
-    fn run_questions(&self) {
+    fn run_questions(self: &Arc<Self>) {
         loop {
             let mut questions = self.questions.lock();
             let question = loop {
@@ -411,7 +433,7 @@ impl Timeline for Engine {
         &self,
         ids: Vec<MessageId>,
     ) -> impl Future<Output = Result<Vec<CancelOutcome>, StoreError>> + Send {
-        let answer = self.submit(Request::Cancel(ids));
+        let answer = self.submit(Request::Cancel(ids, InLogs::Unknown));
         async move {
             match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
                 Ok(Outcome::Cancelled(outcomes)) => Ok(outcomes),
@@ -460,7 +482,8 @@ impl Timeline for Engine {
 fn store_refusal(error: CommitError) -> StoreError {
     match error {
         CommitError::Store(error) => error,
-        CommitError::Topic(error) => StoreError::damaged(error),
+        // Neither comes back to those who schedule or cancel.
+        CommitError::Topic(_) | CommitError::AskLogs(_) => StoreError::Busy,
     }
 }
 

@@ -49,7 +49,7 @@ impl Default for Options {
         Self {
             durability: Durability::Fsync,
             table_bytes: 64 << 20,
-            near_bytes: 64 << 20,
+            near_bytes: 32 << 20,
             journal_file_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
             block_bytes: 64 << 10,
@@ -65,6 +65,6 @@ impl Options {
     /// The defaults, with `bytes` of memory for messages in all.
     #[must_use]
     pub fn with_memory(bytes: usize) -> Self {
-        Self { table_bytes: bytes / 4, near_bytes: bytes / 4, ..Self::default() }
+        Self { table_bytes: bytes / 4, near_bytes: bytes / 8, ..Self::default() }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! `PUNCTUAL_CRASH_IMAGES` sets how many remains are looked at in all.
 
-#![expect(clippy::panic, reason = "helpers of tests may panic")]
+#![expect(clippy::panic, clippy::print_stdout, reason = "helpers of tests may panic and tell")]
 
 mod store_support;
 
@@ -250,11 +250,11 @@ fn enumerate(number: u64, limit: u64, tally: &mut Tally) {
         let what = format!("{name}, operation {ops}, killed");
         look(&past, &disk.reopen(), killed, &what, tally);
         let moment = Moment { lossy, ..Moment::after(ops) };
-        if !lossy && tally.moments % KILLED_AGAIN_EVERY == 0 {
+        if !lossy && tally.moments.is_multiple_of(KILLED_AGAIN_EVERY) {
             let told = crash_again(&past, &disk, killed, tally);
             told.unwrap_or_else(|found| panic!("{what}: {found}"));
         }
-        let sixth = (ops + number) % 6 == 0;
+        let sixth = (ops + number).is_multiple_of(6);
         let budget = if sixth { IMAGES_PER_SIXTH_MOMENT } else { IMAGES_PER_MOMENT };
         for (what, image) in disk.images(budget, number ^ ops) {
             look(&past, &image, moment, &format!("{name}, operation {ops}, {what}"), tally);
@@ -267,9 +267,9 @@ fn enumerate(number: u64, limit: u64, tally: &mut Tally) {
 
 fn look(past: &Past, image: &ForgetfulDisk, moment: Moment, what: &str, tally: &mut Tally) {
     tally.images += 1;
-    let fine = if tally.images % AGAIN_EVERY == 1 && !moment.lossy {
+    let fine = if tally.images % AGAIN_EVERY == 1 && past.options.durability == Durability::Fsync {
         crash_again(past, image, moment, tally)
-    } else if tally.images % 16 == 0 {
+    } else if tally.images.is_multiple_of(16) {
         past.examine_twice(image, moment)
     } else {
         past.examine(image, moment)

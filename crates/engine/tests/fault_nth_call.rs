@@ -2,7 +2,7 @@
 //! acknowledged that is not kept, a full disk can be waited out, and a restart on a sound disk finds
 //! everything once.
 
-#![expect(clippy::panic, reason = "helpers of tests may panic")]
+#![expect(clippy::panic, clippy::print_stdout, reason = "helpers of tests may panic and tell")]
 
 mod store_support;
 

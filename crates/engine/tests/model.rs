@@ -1,7 +1,7 @@
 //! Random lives of a store against a ledger: whatever is done in whatever order, every answer and
 //! everything that is shown is what the ledger says (G1, G2, G9, G14, G25, G26, G27).
 
-#![expect(clippy::panic, reason = "helpers of tests may panic")]
+#![expect(clippy::panic, clippy::print_stdout, reason = "helpers of tests may panic and tell")]
 
 mod store_support;
 

@@ -39,6 +39,7 @@ use crate::disk::{Disk, DiskFile};
 
 use batch::BatchWriter;
 use partition::{PartitionLog, State};
+use read::Missing;
 use recovery::Recovery;
 use segment::{Segment, TOPICS_DIR, partition_dir, read_error, topic_dir, write_error};
 
@@ -337,6 +338,27 @@ impl Logs {
             return Ok(false);
         };
         Ok(log.locate(id, |_, _| Ok(()))?.is_some())
+    }
+
+    /// Those of `ids` that the logs still hold. Each log is read once, however many there are.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when a log can not be read.
+    pub fn held_of(&self, ids: &[MessageId]) -> Result<HashSet<MessageId>, StoreError> {
+        let mut by_log: HashMap<(TopicId, Partition), Missing> = HashMap::new();
+        for id in ids {
+            by_log.entry((id.topic, id.partition)).or_default().insert(id.encode(), *id);
+        }
+        let mut held: HashSet<MessageId> = ids.iter().copied().collect();
+        for ((topic, partition), mut missing) in by_log {
+            if let Ok(log) = self.partition(topic, partition) {
+                log.strike(&mut missing)?;
+            }
+            for id in missing.values() {
+                held.remove(id);
+            }
+        }
+        Ok(held)
     }
 
     /// Where all logs end, and what must be synced before a checkpoint may say so. The caller

@@ -4,6 +4,7 @@
 //! may be removed meanwhile: then a fresh view is taken. Every batch is checked before anything in
 //! it is believed, whatever an index or an `.ids` file said.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ use super::segment::{self, Kind, Segment, damage, read_error};
 const PAGE_BYTES_MAX: usize = 16 << 20;
 /// How often a segment may vanish under a reader before that counts as damage.
 const VANISHED_MAX: usize = 64;
+
+/// Ids that are looked for, by their text.
+pub(super) type Missing = HashMap<[u8; ID_CHARS], MessageId>;
 
 /// What is needed to read one segment without any lock.
 struct View<'p> {
@@ -95,6 +99,24 @@ impl PartitionLog {
             }
         }
         Ok(None)
+    }
+
+    /// Takes out of `missing` what the log holds. A segment without a list of ids is read once,
+    /// however many are looked for.
+    pub(super) fn strike(&self, missing: &mut Missing) -> Result<(), StoreError> {
+        let Some(earliest) = missing.values().map(|id| id.key.due).min() else { return Ok(()) };
+        let mut offset = 0;
+        let mut vanished = 0;
+        while !missing.is_empty()
+            && let Some(view) = self.view_since(offset, earliest)
+        {
+            match view.strike(missing, earliest) {
+                Ok(()) => offset = view.end,
+                Err(Trouble::Vanished(_)) if vanished < VANISHED_MAX => vanished += 1,
+                Err(Trouble::Vanished(error) | Trouble::Store(error)) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// The segment that holds `offset`, or the first one when that lies before it.
@@ -231,6 +253,35 @@ impl View<'_> {
         }
         let start = self.start_at_time(&*file, id.key.due);
         self.walk(&*file, start, |header| header.timestamp >= id.key.due, check)
+    }
+
+    fn strike(&self, missing: &mut Missing, earliest: Timestamp) -> Result<(), Trouble> {
+        if self.intact_ids().is_some() {
+            let mut found = Vec::new();
+            for (text, id) in &*missing {
+                if self.locate(*id, &|_, _| Ok(()))?.is_some() {
+                    found.push(*text);
+                }
+            }
+            for text in found {
+                missing.remove(&text);
+            }
+            return Ok(());
+        }
+        let file = self.log_file()?;
+        let start = self.start_at_time(&*file, earliest);
+        self.walk(
+            &*file,
+            start,
+            |header| header.timestamp >= earliest,
+            |_, record| {
+                if let Some(text) = record.id_text() {
+                    missing.remove(text);
+                }
+                Ok(missing.is_empty().then_some(()))
+            },
+        )
+        .map(drop)
     }
 
     /// Goes through the records of the batches that `wanted` picks, until `visit` answers.

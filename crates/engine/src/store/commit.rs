@@ -1,6 +1,6 @@
 //! Changes become durable, then visible, then known to those who asked.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::disk;
 use crate::journal::Position;
 use crate::journal::change::{self, Draft};
 use crate::journal::writer::Writer;
-use crate::store::{CommitError, Outcome, Request, Store};
+use crate::store::{CommitError, InLogs, Outcome, Request, Store};
 use crate::timeline::Standing;
 use crate::timeline::run::Stamp;
 
@@ -34,8 +34,6 @@ enum Step {
     Refused(CommitError),
 }
 
-/// The outcome of each cancel, and what was cancelled.
-type Decided = (Vec<CancelOutcome>, Vec<(Key, TopicId)>);
 type Answers = Vec<Result<Outcome, CommitError>>;
 
 impl Store {
@@ -122,7 +120,7 @@ impl Store {
                     payload.extend_from_slice(&draft.bytes);
                     Step::Schedule(draft, first)
                 }
-                Request::Cancel(ids) => self.prepare_cancel(payload, &ids),
+                Request::Cancel(ids, in_logs) => self.prepare_cancel(payload, ids, in_logs),
                 Request::PutTopic(name, settings) => {
                     let planned = self.catalogue.read().plan(&name, settings);
                     match (planned, self.topic_by_name(&name)) {
@@ -149,66 +147,70 @@ impl Store {
 
     /// Decides each cancel, and makes the successful ones hold at once, so that nothing fires what
     /// somebody is about to be told is cancelled.
-    fn prepare_cancel(&self, payload: &mut Vec<u8>, ids: &[MessageId]) -> Step {
+    fn prepare_cancel(&self, payload: &mut Vec<u8>, ids: Vec<MessageId>, in_logs: InLogs) -> Step {
         // In the order of sequences, neighbours share the memory and the pages they need.
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|&place| ids.get(place).map(|id| id.key.sequence));
         let sorted: Vec<MessageId> =
             order.iter().filter_map(|&place| ids.get(place).copied()).collect();
-        let decided = self.decide_cancels(&sorted);
-        let (decided, cancelled) = match decided {
-            Ok(decided) => decided,
+        let (mut state, stamps) = match self.state_and_stamps(&sorted) {
+            Ok(found) => found,
             Err(error) => return Step::Refused(error.into()),
         };
-        if !cancelled.is_empty() {
-            change::put_cancel(payload, &cancelled);
+        let standings: Vec<Standing> =
+            sorted.iter().zip(stamps).map(|(id, stamp)| state.standing(*id, stamp)).collect();
+        let in_logs = match in_logs {
+            InLogs::Known(known) => known,
+            InLogs::Unknown => HashMap::new(),
+        };
+        // Something may have ended since the logs were asked.
+        let is_open = |(id, standing): (&MessageId, &Standing)| {
+            *standing == Standing::Past && !in_logs.contains_key(id)
+        };
+        if sorted.iter().zip(&standings).any(is_open) {
+            return Step::Refused(CommitError::AskLogs(ids));
         }
+        let mut cancelled: Vec<(Key, TopicId)> = Vec::new();
         let mut outcomes = vec![CancelOutcome::NotFound; ids.len()];
-        for (place, outcome) in order.into_iter().zip(decided) {
+        for ((place, id), standing) in order.into_iter().zip(sorted).zip(standings) {
+            let outcome = match standing {
+                Standing::Pending if state.cancel(id.key, id.topic) => {
+                    cancelled.push((id.key, id.topic));
+                    CancelOutcome::Cancelled
+                }
+                // The same id twice in one request.
+                Standing::Pending | Standing::Cancelled => CancelOutcome::AlreadyCancelled,
+                Standing::Delivered => CancelOutcome::AlreadyDelivered,
+                Standing::Past if in_logs.get(&id) == Some(&true) => {
+                    CancelOutcome::AlreadyDelivered
+                }
+                Standing::Past | Standing::Unknown => CancelOutcome::NotFound,
+            };
             if let Some(slot) = outcomes.get_mut(place) {
                 *slot = outcome;
             }
         }
+        drop(state);
+        if !cancelled.is_empty() {
+            change::put_cancel(payload, &cancelled);
+        }
         Step::Cancel(outcomes)
     }
 
-    fn decide_cancels(&self, ids: &[MessageId]) -> Result<Decided, StoreError> {
-        // The logs are asked first: after an error nothing may have been marked.
-        let in_logs = self.past_in_logs(ids)?;
-        let (mut state, stamps) = self.state_and_stamps(ids)?;
-        let mut cancelled = Vec::new();
-        let mut outcomes = Vec::with_capacity(ids.len());
-        for (id, stamp) in ids.iter().zip(stamps) {
-            outcomes.push(match state.standing(*id, stamp) {
-                Standing::Pending => {
-                    state.cancel(id.key, id.topic);
-                    cancelled.push((id.key, id.topic));
-                    CancelOutcome::Cancelled
-                }
-                Standing::Delivered => CancelOutcome::AlreadyDelivered,
-                Standing::Cancelled => CancelOutcome::AlreadyCancelled,
-                Standing::Past if in_logs.contains(id) => CancelOutcome::AlreadyDelivered,
-                Standing::Past | Standing::Unknown => CancelOutcome::NotFound,
-            });
-        }
-        Ok((outcomes, cancelled))
-    }
-
-    /// Those of `ids` that ended long ago and are in the logs.
-    fn past_in_logs(&self, ids: &[MessageId]) -> Result<HashSet<MessageId>, StoreError> {
+    /// Of those of `ids` that ended so long ago that memory does not know them: whether the logs
+    /// hold each. That does not change any more, but for retention.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the disk does not answer.
+    pub fn past_in_logs(&self, ids: &[MessageId]) -> Result<HashMap<MessageId, bool>, StoreError> {
         let (state, stamps) = self.state_and_stamps(ids)?;
         let is_past = |(id, stamp): (&MessageId, Option<Stamp>)| {
             (state.standing(*id, stamp) == Standing::Past).then_some(*id)
         };
         let past: Vec<MessageId> = ids.iter().zip(stamps).filter_map(is_past).collect();
         drop(state);
-        let mut found = HashSet::new();
-        for id in past {
-            if self.logs.contains(id)? {
-                found.insert(id);
-            }
-        }
-        Ok(found)
+        let held = self.logs.held_of(&past)?;
+        Ok(past.into_iter().map(|id| (id, held.contains(&id))).collect())
     }
 
     fn apply(&self, steps: Vec<Step>, end: Position) -> Answers {
@@ -286,7 +288,7 @@ impl Step {
 pub(crate) fn size(request: &Request) -> usize {
     match request {
         Request::Schedule(draft) => draft.bytes.len(),
-        Request::Cancel(ids) => ids.len() * CANCEL_BYTES + 16,
+        Request::Cancel(ids, _) => ids.len() * CANCEL_BYTES + 16,
         Request::PutTopic(..) | Request::DeleteTopic(_) => TOPIC_BYTES,
     }
 }

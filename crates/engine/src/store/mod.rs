@@ -9,6 +9,7 @@ mod deliver;
 mod upkeep;
 mod recovery;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,12 +62,22 @@ impl std::fmt::Debug for Store {
 pub enum Request {
     /// Store these entries.
     Schedule(Draft),
-    /// Cancel these messages.
-    Cancel(Vec<MessageId>),
+    /// Cancel these messages, with what is known of the logs.
+    Cancel(Vec<MessageId>, InLogs),
     /// Make or change a topic.
     PutTopic(TopicName, TopicSettings),
     /// Remove a topic.
     DeleteTopic(TopicName),
+}
+
+/// What a cancel knows of messages that ended long ago.
+#[derive(Debug)]
+pub enum InLogs {
+    /// Nothing: if the logs have to be asked, the cancel is refused with
+    /// [`CommitError::AskLogs`], and nothing of it was done.
+    Unknown,
+    /// Whether the logs hold each of those that had ended; see [`Store::past_in_logs`].
+    Known(HashMap<MessageId, bool>),
 }
 
 /// What became of a change.
@@ -164,6 +175,7 @@ pub(crate) fn topic_refusal(error: CommitError) -> TopicError {
     match error {
         CommitError::Topic(error) => error,
         CommitError::Store(error) => TopicError::Store(error),
+        CommitError::AskLogs(_) => TopicError::Store(StoreError::Busy),
     }
 }
 
@@ -176,4 +188,7 @@ pub enum CommitError {
     /// The topic call makes no sense.
     #[error(transparent)]
     Topic(#[from] TopicError),
+    /// The logs have to be asked about some of these messages first.
+    #[error("the logs have to be asked first")]
+    AskLogs(Vec<MessageId>),
 }

@@ -308,9 +308,10 @@ impl State {
         tabled.table.content(index).map(Bytes::copy_from_slice)
     }
 
-    /// Cancels a pending message; the caller makes it durable.
-    pub fn cancel(&mut self, key: Key, topic: TopicId) {
-        if self.end_unread(key, topic) {
+    /// Cancels a pending message; the caller makes it durable. False when it had ended before.
+    pub fn cancel(&mut self, key: Key, topic: TopicId) -> bool {
+        let fresh = self.end_unread(key, topic);
+        if fresh {
             let [recent, _] = &mut self.cancelled;
             recent.insert(key.sequence.get());
             for tabled in [self.frozen.as_mut(), Some(&mut self.active)].into_iter().flatten() {
@@ -319,6 +320,7 @@ impl State {
                 }
             }
         }
+        fresh
     }
 
     /// Ends a message that nobody holds: cancelled, or delivered before a restart. False when it

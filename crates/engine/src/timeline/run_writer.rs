@@ -30,7 +30,8 @@ pub struct RunWriter {
     buffer: Vec<u8>,
     flushed: u64,
     synced: u64,
-    block: Vec<u8>,
+    /// Where in the buffer the open block starts.
+    block_start: usize,
     block_first: Option<Key>,
     previous_due: Timestamp,
     last: Key,
@@ -76,7 +77,7 @@ impl RunWriter {
             buffer,
             flushed: 0,
             synced: 0,
-            block: Vec::with_capacity(block_bytes + (block_bytes >> 2)),
+            block_start: 0,
             block_first: None,
             previous_due: Timestamp::MIN,
             last: Key::default(),
@@ -95,16 +96,17 @@ impl RunWriter {
         if self.block_first.is_none() {
             self.block_first = Some(key);
             self.previous_due = key.due;
-            self.block.resize(BLOCK_FRONT, 0);
+            self.block_start = self.buffer.len();
+            self.buffer.extend_from_slice(&[0; BLOCK_FRONT]);
         }
-        codec::put_varint(&mut self.block, key.due.since(self.previous_due).as_millis());
-        codec::put_varint(&mut self.block, key.sequence.get() - self.first_sequence);
-        codec::put_bytes(&mut self.block, content);
+        codec::put_varint(&mut self.buffer, key.due.since(self.previous_due).as_millis());
+        codec::put_varint(&mut self.buffer, key.sequence.get() - self.first_sequence);
+        codec::put_bytes(&mut self.buffer, content);
         self.previous_due = key.due;
         self.last = key;
         self.entries += 1;
         *self.counts.entry(topic).or_default() += 1;
-        if self.block.len() >= self.block_bytes {
+        if self.buffer.len() - self.block_start >= self.block_bytes {
             self.end_block()?;
         }
         Ok(())
@@ -118,20 +120,20 @@ impl RunWriter {
 
     fn end_block(&mut self) -> io::Result<()> {
         let Some(first) = self.block_first.take() else { return Ok(()) };
-        let length = u32::try_from(self.block.len() - 8).map_err(io::Error::other)?;
-        if let Some(place) = self.block.get_mut(8..16) {
+        let offset = self.flushed + self.block_start as u64;
+        let block = self.buffer.get_mut(self.block_start..).unwrap_or_default();
+        let length = u32::try_from(block.len() - 8).map_err(io::Error::other)?;
+        if let Some(place) = block.get_mut(8..BLOCK_FRONT) {
             place.copy_from_slice(&first.due.as_millis().to_le_bytes());
         }
-        let checksum = crc32c::crc32c(self.block.get(8..).unwrap_or_default());
-        if let Some(place) = self.block.get_mut(..4) {
+        let checksum = crc32c::crc32c(block.get(8..).unwrap_or_default());
+        if let Some(place) = block.get_mut(..4) {
             place.copy_from_slice(&length.to_le_bytes());
         }
-        if let Some(place) = self.block.get_mut(4..8) {
+        if let Some(place) = block.get_mut(4..8) {
             place.copy_from_slice(&checksum.to_le_bytes());
         }
-        self.blocks.push(BlockAt { first, offset: self.offset() });
-        self.buffer.extend_from_slice(&self.block);
-        self.block.clear();
+        self.blocks.push(BlockAt { first, offset });
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 

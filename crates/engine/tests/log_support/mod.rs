@@ -88,7 +88,9 @@ impl Store {
         Self { dir: self.dir, logs, found }
     }
 
+    /// A checkpoint after everything delivered has been settled.
     pub fn checkpoint(&self) -> Vec<LogEnd> {
+        self.logs.settled();
         let (ends, unsynced) = self.logs.prepare_checkpoint();
         for one in unsynced {
             one.sync().unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_engine::Options;
 use punctual_engine::journal::change::Draft;
-use punctual_engine::store::{CommitError, Outcome, Request, Store};
+use punctual_engine::store::{CommitError, InLogs, Outcome, Request, Store};
 use punctual_model::ports::{Armed, CancelOutcome, StoreError};
 use punctual_model::{
     Basis, Entry, Key, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
@@ -246,7 +246,9 @@ impl Runner {
                 }
                 Part::Cancel(numbers) => {
                     let ids: Vec<MessageId> = numbers.iter().map(|&n| self.id_of(n)).collect();
-                    requests.push(Request::Cancel(ids));
+                    let in_logs =
+                        self.store.past_in_logs(&ids).map_or(InLogs::Unknown, InLogs::Known);
+                    requests.push(Request::Cancel(ids, in_logs));
                     let sent = self.ledger.sent.len();
                     let known = |&n: &usize| if n < sent { n } else { usize::MAX };
                     asked.push(Asked::Cancel(numbers.iter().map(known).collect()));
@@ -531,6 +533,7 @@ fn store_error(error: &CommitError) -> StoreError {
     match error {
         CommitError::Store(error) => error.clone(),
         CommitError::Topic(error) => panic!("the topic call makes no sense: {error}"),
+        CommitError::AskLogs(_) => StoreError::Busy,
     }
 }
 
