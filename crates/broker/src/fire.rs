@@ -67,9 +67,13 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
     pub async fn step(&mut self) -> Result<Duration, StoreError> {
         self.delivery.retry().await?;
         let now = self.delivery.time.read();
-        let (mut due, more) = self.arm(now).await?;
-        self.advance(now, &mut due);
-        due.sort_by_key(|armed| armed.key);
+        let (armed, more) = self.arm(now).await?;
+        let mut due = self.advance(now);
+        due.extend(armed);
+        // What was armed just now mostly comes after what was on the wheel.
+        if !due.is_sorted_by_key(|armed| armed.key) {
+            due.sort_by_key(|armed| armed.key);
+        }
         let mut due = due.into_iter();
         while due.len() > 0 {
             let batch = due.by_ref().take(BATCH_MAX).collect();
@@ -112,9 +116,10 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
     }
 
     /// Moves the wheel to `now`, and lets go of dates that the wall clock has reached.
-    fn advance(&mut self, now: Now, due: &mut Vec<Armed>) {
+    fn advance(&mut self, now: Now) -> Vec<Armed> {
         let mut fired = std::mem::take(&mut self.fired);
         self.wheel.advance(now.timestamp(), &mut fired);
+        let mut due = Vec::with_capacity(fired.len());
         for (_, armed) in fired.drain(..) {
             self.wheel_bytes = self.wheel_bytes.saturating_sub(armed.message.weight());
             due.extend(self.hold(*armed, now));
@@ -128,6 +133,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
             self.held_bytes = self.held_bytes.saturating_sub(armed.message.weight());
             due.push(armed);
         }
+        due
     }
 
     /// The entry again, unless it is a date that the wall clock has not reached.

@@ -195,6 +195,8 @@ impl Scenario {
         let from = self.clock.now();
         self.process.as_ref().unwrap().signal("CONT");
         self.history.run(from, self.clock.now(), true);
+        // After a long pause the server may have closed the idle connection.
+        self.client = Some(self.process.as_ref().unwrap().client());
     }
 
     fn kill(&mut self) {

@@ -76,6 +76,10 @@ impl Shelved {
         if self.early.contains(key.sequence.get()) {
             return false;
         }
+        if self.handed.back().is_none_or(|&(last, _)| last < key) {
+            self.handed.push_back((key, false));
+            return true;
+        }
         match self.handed.binary_search_by(|(handed, _)| handed.cmp(&key)) {
             Ok(_) => false,
             Err(place) => {
@@ -87,9 +91,11 @@ impl Shelved {
 
     /// Notes that an entry handed out from here has ended.
     pub fn end_handed(&mut self, key: Key) {
-        if let Ok(index) = self.handed.binary_search_by(|(handed, _)| handed.cmp(&key))
-            && let Some((_, ended)) = self.handed.get_mut(index)
-        {
+        // Most end in the order in which they were handed out.
+        let first = self.handed.front().is_some_and(|&(first, _)| first == key).then_some(0);
+        let place =
+            first.or_else(|| self.handed.binary_search_by(|(handed, _)| handed.cmp(&key)).ok());
+        if let Some((_, ended)) = place.and_then(|place| self.handed.get_mut(place)) {
             *ended = true;
         }
         if let Some(since) = &mut self.ended_since {
