@@ -8,7 +8,7 @@
 
 pub mod disk;
 pub mod options;
-mod codec;
+pub mod codec;
 mod record;
 pub mod journal;
 pub mod timeline;

@@ -58,7 +58,7 @@ pub fn write(
 }
 
 impl State {
-    /// The frozen table, and what has ended in it, for [`write`].
+    /// The frozen table, and what has ended in it, for [`write()`].
     #[must_use]
     pub fn frozen(&self) -> Option<(Arc<Table>, Bits)> {
         self.frozen.as_ref().map(|tabled| (Arc::clone(&tabled.table), tabled.gone.clone()))
