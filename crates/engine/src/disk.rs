@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 
 /// A directory tree that holds one store.
 pub trait Disk: Send + Sync + fmt::Debug + 'static {
@@ -122,6 +122,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// As the operating system says; a file system that cannot do it says `Unsupported`.
     fn punch(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Synced bytes that will not be read for long need not stay in memory. A hint, nothing more.
+    fn forget(&self, offset: u64, len: u64) {
+        let _hint = (offset, len);
+    }
 }
 
 /// Reads exactly `len` bytes.
@@ -267,5 +272,12 @@ impl DiskFile for RealFile {
     fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(self.0.as_fd(), flags, offset, len)?)
+    }
+
+    fn forget(&self, offset: u64, len: u64) {
+        let len = std::num::NonZeroU64::new(len);
+        if let Err(error) = rustix::fs::fadvise(self.0.as_fd(), offset, len, Advice::DontNeed) {
+            tracing::debug!(%error, "the hint was not taken");
+        }
     }
 }

@@ -25,6 +25,8 @@ const CANCEL_MEMORY: Span = Span::from_days(1);
 const PUNCH_BYTES: u64 = 4 << 20;
 /// Bytes appended to the logs between two checkpoints at most: what a restart has to check.
 const LOG_BYTES_MAX: u64 = 128 << 20;
+/// What is due within this is worth its place in the page cache.
+const SOON: Span = Span::from_secs(600);
 /// How many runs are merged at once.
 const MERGE_RUNS: usize = 64;
 
@@ -87,8 +89,9 @@ impl Store {
     /// [`StoreError::Poisoned`] otherwise.
     pub fn upkeep(&self, now: Timestamp, checkpoint: bool) -> Result<Upkeep, StoreError> {
         self.trust.check()?;
-        let flushed = self.flush()?;
-        let merged = self.merge()?;
+        let far_from = now.saturating_add(SOON);
+        let flushed = self.flush(far_from)?;
+        let merged = self.merge(far_from)?;
         if flushed || merged || checkpoint {
             self.checkpoint(now)?;
         }
@@ -124,7 +127,7 @@ impl Store {
         }
     }
 
-    fn flush(&self) -> Result<bool, StoreError> {
+    fn flush(&self, far_from: Timestamp) -> Result<bool, StoreError> {
         let (number, frozen) = {
             let mut state = self.state.lock();
             let Some(frozen) = state.frozen() else { return Ok(false) };
@@ -132,7 +135,8 @@ impl Store {
             (state.next_run - 1, frozen)
         };
         let (table, gone) = frozen;
-        match flush::write(&*self.disk, number, &table, gone, self.options.block_bytes) {
+        let shape = (self.options.block_bytes, far_from);
+        match flush::write(&*self.disk, number, &table, gone, shape) {
             Ok(written) => {
                 let frozen = self.state.lock().install(written);
                 // Freeing a whole table takes a while; nobody waits for it.
@@ -144,7 +148,7 @@ impl Store {
         }
     }
 
-    fn merge(&self) -> Result<bool, StoreError> {
+    fn merge(&self, far_from: Timestamp) -> Result<bool, StoreError> {
         let (number, sources) = {
             let mut state = self.state.lock();
             if state.runs.len() <= self.options.runs_max {
@@ -156,7 +160,8 @@ impl Store {
             state.next_run += 1;
             (state.next_run - 1, sources)
         };
-        let merged = merge_runs(&*self.disk, number, &sources, self.options.block_bytes);
+        let shape = (self.options.block_bytes, far_from);
+        let merged = merge_runs(&*self.disk, number, &sources, shape);
         let numbers: Vec<u64> = sources.iter().map(|(run, _, _)| run.number).collect();
         let merged = match merged {
             Ok(merged) => merged,

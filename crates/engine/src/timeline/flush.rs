@@ -32,7 +32,7 @@ pub fn write(
     number: u64,
     table: &Table,
     gone: Bits,
-    block_bytes: usize,
+    (block_bytes, far_from): (usize, Timestamp),
 ) -> io::Result<Written> {
     let alive = (0u32..).zip(table.iter()).filter(|(_, (index, _))| !gone.get(*index));
     let mut order: Vec<(Timestamp, u32)> = alive.map(|(n, (_, slot))| (slot.due, n)).collect();
@@ -40,7 +40,8 @@ pub fn write(
         return Ok(Written { run: None, order, gone });
     }
     order.sort_unstable();
-    let mut writer = RunWriter::create(disk, number, table.first(), block_bytes)?;
+    let writer = RunWriter::create(disk, number, table.first(), block_bytes)?;
+    let mut writer = writer.with_far_from(far_from);
     for &(_, index) in &order {
         let index = index as usize;
         let parts = (table.key(index), table.slot(index), table.content(index));

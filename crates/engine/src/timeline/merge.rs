@@ -157,7 +157,7 @@ pub fn merge_runs(
     disk: &dyn Disk,
     number: u64,
     sources: &[(Arc<Run>, Key, roaring::RoaringTreemap)],
-    block_bytes: usize,
+    (block_bytes, far_from): (usize, Timestamp),
 ) -> io::Result<Option<Run>> {
     let first = sources.iter().flat_map(|(run, _, _)| run.spans.first()).map(|span| span.first);
     let Some(first) = first.min() else { return Ok(None) };
@@ -179,7 +179,8 @@ pub fn merge_runs(
         .enumerate()
         .filter_map(|(index, cursor)| Some(Reverse((cursor.key()?, index))))
         .collect();
-    let mut writer = RunWriter::create(disk, number, first, block_bytes)?;
+    let writer = RunWriter::create(disk, number, first, block_bytes)?;
+    let mut writer = writer.with_far_from(far_from);
     while let Some(Reverse((_, index))) = order.pop() {
         let (Some(cursor), Some((_, _, gone))) = (cursors.get_mut(index), sources.get(index))
         else {

@@ -38,6 +38,7 @@ pub struct RunWriter {
     entries: u64,
     blocks: Vec<BlockAt>,
     counts: HashMap<TopicId, u64>,
+    far_from: Timestamp,
 }
 
 /// The ids of a range of sequences: the stamp of each that is in the run.
@@ -84,7 +85,15 @@ impl RunWriter {
             entries: 0,
             blocks: Vec::new(),
             counts: HashMap::new(),
+            far_from: Timestamp::MAX,
         })
+    }
+
+    /// Entries due at `far_from` or later will not be read for long: they leave the page cache to
+    /// what is.
+    #[must_use]
+    pub const fn with_far_from(self, far_from: Timestamp) -> Self {
+        Self { far_from, ..self }
     }
 
     /// Adds an entry; keys come in growing order.
@@ -147,6 +156,11 @@ impl RunWriter {
         self.buffer.clear();
         if self.flushed - self.synced >= SYNC_BYTES {
             self.file.sync()?;
+            let synced = self.synced;
+            let first = self.blocks.partition_point(|block| block.offset < synced);
+            if self.blocks.get(first).is_some_and(|block| block.first.due >= self.far_from) {
+                self.file.forget(synced, self.flushed - synced);
+            }
             self.synced = self.flushed;
         }
         Ok(())
