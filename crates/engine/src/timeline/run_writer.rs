@@ -92,7 +92,7 @@ impl RunWriter {
     /// Entries due at `far_from` or later will not be read for long: they leave the page cache to
     /// what is.
     #[must_use]
-    pub const fn with_far_from(self, far_from: Timestamp) -> Self {
+    pub fn with_far_from(self, far_from: Timestamp) -> Self {
         Self { far_from, ..self }
     }
 
