@@ -39,7 +39,7 @@ pub const KEYS: &[Key] = &[
     key("http.body_idle_timeout", "10s", "longest pause while a body arrives or an answer leaves"),
     key("http.body_timeout", "2m", "longest time for a request's body to arrive"),
     key("http.drain_timeout", "10s", "longest time requests under way are waited for at the end"),
-    key("http.held_bytes_max", "256MiB", "most bytes of requests held at one time"),
+    key("http.held_bytes_max", "128MiB", "most bytes of requests held at one time"),
     key("store.data", "./punctual-data", "directory of the data"),
     key("store.durability", "fsync", "when a write is on disk: fsync, interval or os"),
     key("store.interval", "100ms", "time between two flushes with durability = \"interval\""),
