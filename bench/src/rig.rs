@@ -65,7 +65,7 @@ pub(crate) fn disk_needed(count: u64, body: usize) -> u64 {
 
 /// A running broker.
 pub(crate) struct Rig {
-    pub(crate) broker: Broker<Engine, Watch>,
+    pub(crate) broker: Broker<Engine>,
     pub(crate) watch: Arc<Watch>,
     engine: Arc<Engine>,
 }

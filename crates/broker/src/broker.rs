@@ -47,14 +47,13 @@ const TURNS: usize = 64;
 
 /// A running broker. Clones are handles of the same one.
 #[derive(Debug)]
-pub struct Broker<T, O> {
+pub struct Broker<T> {
     pub(crate) shared: Arc<Shared<T>>,
-    _outlet: std::marker::PhantomData<fn() -> O>,
 }
 
-impl<T, O> Clone for Broker<T, O> {
+impl<T> Clone for Broker<T> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), _outlet: std::marker::PhantomData }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -102,12 +101,12 @@ impl<T, O> std::fmt::Debug for Parts<T, O> {
     }
 }
 
-impl<T: Timeline, O: Outlet> Broker<T, O> {
+impl<T: Timeline> Broker<T> {
     /// Puts a broker together and starts to fire.
     ///
     /// # Errors
     /// As the operating system says when it has no thread left.
-    pub fn start(options: Options, parts: Parts<T, O>) -> io::Result<Self> {
+    pub fn start<O: Outlet>(options: Options, parts: Parts<T, O>) -> io::Result<Self> {
         let Parts { timeline, outlet, topics, clock } = parts;
         let time = Arc::new(BrokerTime::new(clock));
         let counters = Arc::new(Counters::default());
@@ -139,7 +138,7 @@ impl<T: Timeline, O: Outlet> Broker<T, O> {
             firing: Mutex::new(Some(thread)),
             failure: Mutex::new(Some(failure)),
         };
-        Ok(Self { shared: Arc::new(shared), _outlet: std::marker::PhantomData })
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Withdraws messages that have not fired, each with a definite outcome. `Ok` means that the

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use punctual_model::ports::{
-    Delivered, Outlet, PendingPage, PendingQuery, StoreError, Timeline, Topic, TopicError,
+    Delivered, PendingPage, PendingQuery, StoreError, Timeline, Topic, TopicError,
 };
 use punctual_model::{Message, MessageId, State};
 
@@ -24,7 +24,7 @@ pub struct Report {
     pub delivered: Option<Delivered>,
 }
 
-impl<T: Timeline, O: Outlet> Broker<T, O> {
+impl<T: Timeline> Broker<T> {
     /// What is known of the message `id`.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use punctual_model::ports::{Outlet, StoreError, Timeline, Topic, TopicError};
+use punctual_model::ports::{StoreError, Timeline, Topic, TopicError};
 use punctual_model::{
     Basis, Entry, Message, MessageId, Partition, Span, Timestamp, TopicName, TopicSettings, limits,
     partitioner,
@@ -116,7 +116,7 @@ pub enum Invalid {
     EmptyBatch,
 }
 
-impl<T: Timeline, O: Outlet> Broker<T, O> {
+impl<T: Timeline> Broker<T> {
     /// Accepts a batch for one topic, whole or not at all. `Ok` means that it survives a crash. If
     /// the future is dropped, the batch may have been accepted.
     ///

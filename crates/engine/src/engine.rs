@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use punctual_model::ports::{
     PendingQuery, StoreError, Timeline, Topic, TopicError, Topics,
 };
 use punctual_model::{
-    Clock, Entry, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
+    Buckets, Clock, Entry, Histogram, MessageId, Partition, Sequence, Timestamp, TopicId,
+    TopicName, TopicSettings,
 };
 
 use crate::disk::Disk;
@@ -60,7 +61,8 @@ struct Shared {
     upkeep: Mutex<()>,
     upkeep_due: Condvar,
     closed: AtomicBool,
-    syncs: Syncs,
+    /// How long journal writes took.
+    syncs: Histogram,
 }
 
 impl std::fmt::Debug for Shared {
@@ -75,34 +77,9 @@ struct Queue {
     bytes: usize,
 }
 
-/// How long journal writes took, by upper bound.
-#[derive(Debug, Default)]
-pub struct Syncs {
-    buckets: [AtomicU64; SYNC_BOUNDS_MICROS.len() + 1],
-    micros: AtomicU64,
-}
-
-/// Upper bounds of the buckets of [`Syncs`], in microseconds.
-pub const SYNC_BOUNDS_MICROS: [u64; 10] =
+/// Upper bounds of the buckets for journal writes, in microseconds.
+const SYNC_BOUNDS_MICROS: [u64; 10] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
-
-impl Syncs {
-    fn note(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = SYNC_BOUNDS_MICROS.partition_point(|&bound| bound < micros);
-        if let Some(bucket) = self.buckets.get(bucket) {
-            bucket.fetch_add(1, Ordering::Relaxed);
-        }
-        self.micros.fetch_add(micros, Ordering::Relaxed);
-    }
-
-    /// The count of each bucket, the last one unbounded, and the sum in microseconds.
-    #[must_use]
-    pub fn read(&self) -> (Vec<u64>, u64) {
-        let counts = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
-        (counts, self.micros.load(Ordering::Relaxed))
-    }
-}
 
 impl Engine {
     /// Opens the store and starts its threads.
@@ -125,7 +102,7 @@ impl Engine {
             upkeep: Mutex::new(()),
             upkeep_due: Condvar::new(),
             closed: AtomicBool::new(false),
-            syncs: Syncs::default(),
+            syncs: Histogram::new(&SYNC_BOUNDS_MICROS),
         });
         let engine = Self { shared, threads: Mutex::default() };
         engine.start("punctual-commit", Shared::run_commits)?;
@@ -151,8 +128,8 @@ impl Engine {
 
     /// How long journal writes took.
     #[must_use]
-    pub fn syncs(&self) -> &Syncs {
-        &self.shared.syncs
+    pub fn syncs(&self) -> Buckets {
+        self.shared.syncs.read()
     }
 
     /// Whether the store has stopped after a failed write.

@@ -20,6 +20,6 @@ mod trust;
 pub mod store;
 mod engine;
 
-pub use engine::{Engine, SYNC_BOUNDS_MICROS, Syncs};
+pub use engine::Engine;
 pub use options::{Durability, Options};
 pub use store::OpenError;

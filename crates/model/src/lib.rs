@@ -12,9 +12,11 @@ pub mod message;
 pub mod id;
 pub mod lifecycle;
 pub mod partitioner;
+pub mod histogram;
 pub mod ports;
 
 pub use clock::{Clock, Reading, SystemClock};
+pub use histogram::{Buckets, Histogram};
 pub use id::{IdError, MessageId};
 pub use levels::DelayLevels;
 pub use lifecycle::{Event, State};

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_broker::stats::Buckets;
 use punctual_broker::{Options, Parts};
 use punctual_engine::disk::RealDisk;
-use punctual_engine::{Engine, OpenError, SYNC_BOUNDS_MICROS};
+use punctual_engine::{Engine, OpenError};
 use punctual_model::ports::{StoreError, Topics};
-use punctual_model::{Clock, DelayLevels, SystemClock};
+use punctual_model::{Buckets, Clock, DelayLevels, SystemClock};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
@@ -22,7 +21,7 @@ use crate::http::shared::Shared;
 use crate::tasks::{BrokenOff, Tasks};
 
 /// The broker of this server: everything in the embedded store.
-pub(crate) type Broker = punctual_broker::Broker<Engine, Engine>;
+pub(crate) type Broker = punctual_broker::Broker<Engine>;
 
 /// How often the store is asked whether it still stands.
 const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -169,11 +168,8 @@ async fn store_failed(engine: &Engine) -> StoreError {
 }
 
 fn store_figures(engine: Arc<Engine>) -> Box<dyn Fn() -> StoreFigures + Send + Sync> {
-    Box::new(move || {
-        let (counts, micros) = engine.syncs().read();
-        StoreFigures {
-            journal_sync: Buckets::new(&SYNC_BOUNDS_MICROS, &counts, micros),
-            damaged_blocks: engine.store().damaged_blocks(),
-        }
+    Box::new(move || StoreFigures {
+        journal_sync: engine.syncs(),
+        damaged_blocks: engine.store().damaged_blocks(),
     })
 }

@@ -30,7 +30,7 @@ impl<S: Timeline + Outlet + Topics> Store for S {}
 
 /// A broker and what is around it.
 pub(crate) struct House<S: Store> {
-    pub(crate) broker: Broker<S, Gate<S>>,
+    pub(crate) broker: Broker<S>,
     pub(crate) gate: Arc<Gate<S>>,
     _dir: Option<TempDir>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use punctual_model::ports::{CancelOutcome, StoreError, Topic};
-use punctual_model::{Key, MessageId, Sequence, TopicId};
+use punctual_model::{Event, Key, MessageId, Sequence, State as LifeState, TopicId};
 
 use crate::disk;
 use crate::journal::Position;
@@ -174,13 +174,15 @@ impl Store {
         let mut outcomes = vec![CancelOutcome::NotFound; ids.len()];
         for ((place, id), standing) in order.into_iter().zip(sorted).zip(standings) {
             let outcome = match standing {
-                Standing::Pending if state.cancel(id.key, id.topic) => {
-                    cancelled.push((id.key, id.topic));
-                    CancelOutcome::Cancelled
-                }
-                // The same id twice in one request.
-                Standing::Pending | Standing::Cancelled => CancelOutcome::AlreadyCancelled,
-                Standing::Delivered => CancelOutcome::AlreadyDelivered,
+                Standing::In(state_now) => match state_now.after(Event::Cancel) {
+                    Some(_) if state.cancel(id.key, id.topic) => {
+                        cancelled.push((id.key, id.topic));
+                        CancelOutcome::Cancelled
+                    }
+                    None if state_now == LifeState::Delivered => CancelOutcome::AlreadyDelivered,
+                    // Also the same id twice in one request.
+                    Some(_) | None => CancelOutcome::AlreadyCancelled,
+                },
                 Standing::Past if in_logs.get(&id) == Some(&true) => {
                     CancelOutcome::AlreadyDelivered
                 }

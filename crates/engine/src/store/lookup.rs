@@ -57,9 +57,8 @@ impl Store {
                 let delivered = self.logs.contains(id)?;
                 return Ok(delivered.then_some(ended(LifeState::Delivered)));
             }
-            Standing::Delivered => return Ok(Some(ended(LifeState::Delivered))),
-            Standing::Cancelled => return Ok(Some(ended(LifeState::Cancelled))),
-            Standing::Pending => {}
+            Standing::In(LifeState::Scheduled) => {}
+            Standing::In(state) => return Ok(Some(ended(state))),
         }
         let content = match (in_memory, run) {
             (Some(content), _) => content,

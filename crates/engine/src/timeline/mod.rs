@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use punctual_model::ports::StoreError;
-use punctual_model::{Key, MessageId, Sequence, Span, Timestamp, TopicId};
+use punctual_model::{Key, MessageId, Sequence, Span, State as LifeState, Timestamp, TopicId};
 use roaring::RoaringTreemap;
 
 use crate::journal::Position;
@@ -93,12 +93,8 @@ enum Place {
 /// How a message stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Waiting.
-    Pending,
-    /// On its way to the outlet or there.
-    Delivered,
-    /// Withdrawn.
-    Cancelled,
+    /// In this state; what is on its way to the outlet counts as delivered.
+    In(LifeState),
     /// Ended long ago, or never there: the topic's log has to tell.
     Past,
     /// Never there.
@@ -261,16 +257,20 @@ impl State {
             return Standing::Unknown;
         }
         if self.is_cancelled(sequence) {
-            Standing::Cancelled
+            Standing::In(LifeState::Cancelled)
         } else if ended || self.in_flight.binary_search(&sequence.get()).is_ok() {
-            Standing::Delivered
+            Standing::In(LifeState::Delivered)
         } else {
-            Standing::Pending
+            Standing::In(LifeState::Scheduled)
         }
     }
 
     fn past(&self, sequence: Sequence) -> Standing {
-        if self.is_cancelled(sequence) { Standing::Cancelled } else { Standing::Past }
+        if self.is_cancelled(sequence) {
+            Standing::In(LifeState::Cancelled)
+        } else {
+            Standing::Past
+        }
     }
 
     /// Begins a new period of remembered cancels and forgets those before the last one. An entry

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use http::StatusCode;
 use http::header::HeaderValue;
 use punctual_broker::Stats;
-use punctual_broker::stats::Buckets;
+use punctual_model::Buckets;
 
 use crate::app::StoreFigures;
 use crate::http::reply::{Reply, typed};
