@@ -81,6 +81,38 @@ fn g18_a_checkpoint_amid_a_delivery_does_not_repeat_it() {
     assert_eq!(delivered(&store, topic), 9);
 }
 
+/// What was handed out before a merge and ends before the merged run is read comes only once,
+/// although another of the merged runs has not been read as far.
+#[test]
+fn g18_a_merge_amid_a_delivery_does_not_repeat_it() {
+    let disk = ForgetfulDisk::new();
+    let options = Options { runs_max: 2, table_bytes: 1 << 20, near_bytes: 1 << 20, ..small() };
+    let store = open(&disk, &options).unwrap();
+    let topic = topic(&store);
+    let write_out = |dues: &[u64]| {
+        for (number, &due) in dues.iter().enumerate() {
+            schedule(&store, topic, number, at(due)).unwrap();
+        }
+        store.freeze();
+        store.upkeep(at(0), true).unwrap()
+    };
+    // One run is read up to 300, the other stays where its only entry before that was.
+    write_out(&[100, 9_000_000]);
+    write_out(&[200, 300, 9_000_001]);
+    let mut batch = arm(&store, at(301));
+    assert_eq!(batch.len(), 3);
+    store.claim(&mut batch).unwrap();
+    assert!(write_out(&[9_000_002, 9_000_003, 9_000_004, 9_000_005]).merged);
+    store.deliver(&batch, at(301)).unwrap();
+    store.settle(&batch);
+    assert_eq!(arm(&store, at(1000)).len(), 0, "handed out again after the merge");
+    assert_eq!(delivered(&store, topic), 3);
+    store.checkpoint(at(1000)).unwrap();
+    let killed = open(&disk.reopen(), &options).unwrap();
+    assert_eq!(arm(&killed, at(1000)).len(), 0, "handed out again after a restart");
+    assert_eq!(arm(&killed, at(10_000_000)).len(), 6);
+}
+
 /// A disk without room, on which the journal could not go on.
 fn full(disk: &ForgetfulDisk, options: &Options) -> (Store, TopicId, Vec<MessageId>) {
     let store = open(disk, options).unwrap();

@@ -58,7 +58,7 @@ impl Shelved {
         let alive = if !self.early.is_empty() {
             self.run.first()
         } else {
-            self.handed.front().map_or(self.read_from, |&(key, _)| key)
+            self.handed.front().map_or(self.read_from, |&(key, _)| key.min(self.read_from))
         };
         self.damaged_from.map_or(alive, |damaged| damaged.min(alive))
     }
@@ -81,7 +81,10 @@ impl Shelved {
             return true;
         }
         match self.handed.binary_search_by(|(handed, _)| handed.cmp(&key)) {
-            Ok(_) => false,
+            Ok(_) => {
+                self.settle_front();
+                false
+            }
             Err(place) => {
                 self.handed.insert(place, (key, false));
                 true
@@ -117,10 +120,13 @@ impl Shelved {
     }
 
     /// Forgets ended entries at the front, unless the watermark stands before them for another
-    /// reason: an early entry that lives, or a block that cannot be read.
+    /// reason: an early entry that lives, or a block that cannot be read. A merged run may still
+    /// have to be read past entries that one of its sources had handed out; until then they are
+    /// remembered, or they would be handed out again.
     fn settle_front(&mut self) {
         let free = self.early.is_empty() && self.damaged_from.is_none();
-        while free && self.handed.front().is_some_and(|&(_, ended)| ended) {
+        let read = self.read_from;
+        while free && self.handed.front().is_some_and(|&(key, ended)| ended && key < read) {
             self.handed.pop_front();
         }
     }
