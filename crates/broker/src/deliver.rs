@@ -48,12 +48,6 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         Self { timeline, outlet, time, counters, batch: Vec::new(), stage: Stage::Fired }
     }
 
-    /// Whether the last batch was refused and has to be offered again.
-    #[must_use]
-    pub fn is_stuck(&self) -> bool {
-        !self.batch.is_empty()
-    }
-
     /// Hands over `batch`, all due. After an error [`retry`](Self::retry) offers it again.
     ///
     /// # Errors

@@ -290,7 +290,8 @@ fn read_format(text: &str) -> Result<Format, OpenError> {
         _ => return Err(unreadable_format()),
     }
     let salt = number("salt").and_then(|salt| u32::try_from(salt).ok());
-    let (Some(salt), Some(journal_file_bytes)) = (salt, number("journal_file_bytes")) else {
+    let file_bytes = number("journal_file_bytes").filter(|bytes| *bytes > 0);
+    let (Some(salt), Some(journal_file_bytes)) = (salt, file_bytes) else {
         return Err(unreadable_format());
     };
     let format = Format { salt, journal_file_bytes };

@@ -121,12 +121,6 @@ impl RunWriter {
         Ok(())
     }
 
-    /// The number of entries so far.
-    #[must_use]
-    pub const fn entries(&self) -> u64 {
-        self.entries
-    }
-
     fn end_block(&mut self) -> io::Result<()> {
         let Some(first) = self.block_first.take() else { return Ok(()) };
         let offset = self.flushed + self.block_start as u64;
