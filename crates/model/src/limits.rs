@@ -35,6 +35,54 @@ pub const DELAY_CEILING: Span = Span::from_days(3653);
 pub const PAGE_MESSAGES_MAX: usize = 1000;
 /// Messages of one page when the caller names no number.
 pub const PAGE_MESSAGES_DEFAULT: usize = 100;
+/// Most groups of one broker.
+pub const GROUPS_MAX: usize = 20_000;
+/// Most groups of one topic.
+pub const GROUPS_PER_TOPIC_MAX: usize = 1000;
+/// Most messages of one receive.
+pub const RECEIVE_MESSAGES_MAX: usize = 1000;
+/// Messages of one receive when the caller names no number.
+pub const RECEIVE_MESSAGES_DEFAULT: usize = 10;
+/// Longest wait of one receive.
+pub const RECEIVE_WAIT_MAX: Span = Span::from_secs(60);
+/// Shortest lease.
+pub const LEASE_MIN: Span = Span::from_secs(1);
+/// Longest lease, counted from when it is asked for or extended.
+pub const LEASE_MAX: Span = Span::from_secs(12 * 3600);
+/// Lease of a group that says nothing about it.
+pub const LEASE_DEFAULT: Span = Span::from_secs(60);
+/// Most receipts of one ack, nack or extend.
+pub const RECEIPTS_MAX: usize = 10_000;
+/// Messages of one group that may be open at once: with consumers, waiting for another attempt in
+/// order, or held back behind one of those.
+pub const OPEN_MESSAGES_MAX: usize = 256 << 10;
+/// Most attempts a group may ask for.
+pub const ATTEMPTS_MAX: u16 = 1000;
+/// Most rungs of a retry ladder.
+pub const LADDER_RUNGS_MAX: usize = 100;
+/// Longest text of an error that is kept with a failed message, in bytes.
+pub const ERROR_BYTES_MAX: usize = 1024;
+/// The waits between attempts of a group that says nothing about them.
+pub const RETRY_LADDER_DEFAULT: [Span; 16] = [
+    Span::from_secs(10),
+    Span::from_secs(30),
+    Span::from_secs(60),
+    Span::from_secs(2 * 60),
+    Span::from_secs(3 * 60),
+    Span::from_secs(4 * 60),
+    Span::from_secs(5 * 60),
+    Span::from_secs(6 * 60),
+    Span::from_secs(7 * 60),
+    Span::from_secs(8 * 60),
+    Span::from_secs(9 * 60),
+    Span::from_secs(10 * 60),
+    Span::from_secs(20 * 60),
+    Span::from_secs(30 * 60),
+    Span::from_secs(3600),
+    Span::from_secs(2 * 3600),
+];
+/// How long dead letters are kept unless their topic says otherwise.
+pub const DEAD_RETENTION_DEFAULT: Span = Span::from_days(30);
 /// Deepest nesting of arrays and objects in a JSON request.
 pub const JSON_DEPTH_MAX: usize = 64;
 

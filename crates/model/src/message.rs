@@ -58,6 +58,47 @@ impl Sequence {
     pub const fn get(self) -> u64 {
         self.0
     }
+
+    /// The lane this sequence belongs to.
+    #[must_use]
+    pub const fn lane(self) -> Lane {
+        if self.0 & Lane::RETRY_BIT == 0 { Lane::Message } else { Lane::Retry }
+    }
+}
+
+/// Two streams of entries that fire independently, so that a storm in one never delays the other.
+/// Each has half of the sequences: the top bit tells which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// What producers sent.
+    Message,
+    /// Retries, dead letters and whatever else the broker itself moves.
+    Retry,
+}
+
+impl Lane {
+    const RETRY_BIT: u64 = 1 << 55;
+
+    /// All lanes.
+    pub const ALL: [Self; 2] = [Self::Message, Self::Retry];
+
+    /// The first sequence of the lane.
+    #[must_use]
+    pub const fn first(self) -> Sequence {
+        match self {
+            Self::Message => Sequence(0),
+            Self::Retry => Sequence(Self::RETRY_BIT),
+        }
+    }
+
+    /// Its place in [`ALL`](Self::ALL).
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Message => 0,
+            Self::Retry => 1,
+        }
+    }
 }
 
 /// Where an entry stands on the timeline: by due time, then in the order of acceptance.

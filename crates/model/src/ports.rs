@@ -7,13 +7,17 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::group::{
+    Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Source, Standing, Start,
+};
 use crate::id::MessageId;
 use crate::lifecycle::State;
-use crate::message::{Basis, Entry, Key, Message};
+use crate::message::{Basis, Entry, Key, Lane, Message};
 use crate::time::Timestamp;
-use crate::topic::{Partition, TopicId, TopicName, TopicSettings};
+use crate::topic::{Partition, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// Everything that is still to come, durable.
 ///
@@ -47,25 +51,26 @@ pub trait Timeline: Send + Sync + 'static {
         query: PendingQuery,
     ) -> impl Future<Output = Result<PendingPage, StoreError>> + Send;
 
-    /// The next entries due before `until`, in key order as far as they are not late arrivals, at
-    /// most `limit.entries` and about `limit.bytes`. Empty means there is nothing more before
-    /// `until` for now.
+    /// The next entries of a lane due before `until`, in key order as far as they are not late
+    /// arrivals, at most `limit.entries` and about `limit.bytes`. Empty means there is nothing more
+    /// before `until` for now. Lanes never wait for each other.
     fn arm(
         &self,
+        lane: Lane,
         until: Timestamp,
         limit: ArmLimit,
     ) -> impl Future<Output = Result<Vec<Armed>, StoreError>> + Send;
 
-    /// Takes out of `batch` what was cancelled. What is left will be delivered: from here on a
-    /// cancel of it answers `AlreadyDelivered`.
+    /// Takes out of `batch`, all of one lane, what was cancelled. What is left will be delivered:
+    /// from here on a cancel of it answers `AlreadyDelivered`.
     fn claim(&self, batch: &mut Vec<Armed>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The outlet has taken everything that was claimed last.
+    /// The outlet has taken everything that was claimed last in the lane of `batch`.
     fn settle(&self, batch: &[Armed]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// `listener` is called, from any thread, whenever an entry is accepted that is due before the
-    /// `until` of the last [`arm`](Self::arm).
-    fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>);
+    /// `listener` is called, from any thread, whenever an entry of a lane is accepted that is due
+    /// before the `until` of the last [`arm`](Self::arm) of that lane.
+    fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>);
 
     /// The number of pending entries of each topic that has any.
     fn counts(&self) -> Vec<(TopicId, u64)>;
@@ -123,6 +128,83 @@ pub trait Topics: Send + Sync + 'static {
     /// # Errors
     /// [`TopicError::Store`] for a damaged log.
     fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError>;
+
+    /// The offset of the first message that was delivered at `time` or later; the end of the log
+    /// when there is none.
+    ///
+    /// # Errors
+    /// [`TopicError::NotFound`] without such a partition; [`TopicError::Store`] for a damaged log.
+    fn offset_at(
+        &self,
+        topic: TopicId,
+        partition: Partition,
+        time: Timestamp,
+    ) -> Result<u64, TopicError>;
+}
+
+/// The groups of the local topics: their settings, and what they are done with, durable. Who holds
+/// which message at the moment is not kept here. Calls may block on the disk.
+///
+/// A message that a group has not settled stays in its log, whatever the retention of the topic,
+/// unless the group's cursor was last moved by a commit of offsets.
+pub trait Groups: Send + Sync + 'static {
+    /// Makes the group, with its retry and dead-letter topics, or changes the settings of an
+    /// existing one; `start` counts for a new one only. `Ok` means it survives a crash.
+    ///
+    /// # Errors
+    /// [`GroupError`] for everything but `NotFound`.
+    fn put(
+        &self,
+        topic: TopicId,
+        name: &GroupName,
+        settings: GroupSettings,
+        start: Start,
+    ) -> Result<Arc<Group>, GroupError>;
+
+    /// Removes the group, its retry and dead-letter topics and what is pending for them. False
+    /// when there was none.
+    ///
+    /// # Errors
+    /// [`GroupError::Store`] when the store is out of order.
+    fn delete(&self, id: GroupId) -> Result<bool, GroupError>;
+
+    /// The group of that name.
+    fn by_name(&self, topic: TopicId, name: &GroupName) -> Option<Arc<Group>>;
+
+    /// All groups, by topic and name.
+    fn list(&self) -> Vec<Arc<Group>>;
+
+    /// Messages of the source from `from` on that the group has not settled, at most `limit`.
+    ///
+    /// # Errors
+    /// [`TopicError::NotFound`] without such a group or partition; [`TopicError::Store`] for a
+    /// damaged log.
+    fn pull(&self, source: Source, from: u64, limit: usize) -> Result<Pulled, TopicError>;
+
+    /// How far the group is in each partition of its topic, then of its retry topic, then of its
+    /// dead letters. `oldest` is told only if asked for: it may have to be read.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError>;
+
+    /// Applies all changes and stores all entries, in the retry lane, or none of it; answers the
+    /// ids of the entries. `Ok` means it survives a crash. Changes of a group or source that is no
+    /// more are left out. A dropped future changes nothing about the outcome.
+    fn apply(
+        &self,
+        changes: Vec<GroupChange>,
+        entries: Vec<Entry>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<MessageId>, StoreError>> + Send>>;
+}
+
+/// A page of messages that a group has not settled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pulled {
+    /// In the order of offsets.
+    pub messages: Vec<(Delivered, Option<Note>)>,
+    /// Where to go on.
+    pub next: u64,
 }
 
 /// Which slots this node may fire. One machine alone holds them all, for ever.
@@ -252,6 +334,8 @@ pub struct Topic {
     pub id: TopicId,
     /// Its name.
     pub name: TopicName,
+    /// What it is for.
+    pub kind: TopicKind,
     /// Its settings.
     pub settings: TopicSettings,
 }
@@ -328,6 +412,32 @@ pub enum TopicError {
     CannotShrink(u16),
     /// There are as many topics as the broker takes.
     #[error("there are too many topics")]
+    TooMany,
+    /// The topic belongs to a group, which alone may write to it, and goes with it.
+    #[error("the topic belongs to a group")]
+    Reserved,
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How a group call refuses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// No such topic, or one that cannot have groups.
+    #[error("no such topic")]
+    TopicNotFound,
+    /// No such group.
+    #[error("no such group")]
+    NotFound,
+    /// A topic has the name that the dead letters or retries of the group need.
+    #[error("a topic {0} exists already")]
+    NameTaken(TopicName),
+    /// The name of the dead-letter topic would be too long.
+    #[error("{{topic}}.{{group}}.dead would be longer than a name may be")]
+    NameTooLong,
+    /// There are as many groups, or topics, as the broker takes.
+    #[error("there are too many groups")]
     TooMany,
     /// The store refused.
     #[error(transparent)]

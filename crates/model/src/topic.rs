@@ -91,6 +91,39 @@ impl Partition {
     }
 }
 
+/// What a topic is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TopicKind {
+    /// Producers send to it.
+    #[default]
+    Plain,
+    /// Failed messages of a group come back through it; nobody else sees it.
+    Retry,
+    /// It holds the dead letters of a group; nobody else sends to it.
+    Dead,
+}
+
+/// How many delivered messages may wait for a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Number of messages.
+    pub messages: Option<u64>,
+    /// Bytes of log.
+    pub bytes: Option<u64>,
+}
+
+/// What happens when more wait than the backlog allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// New messages are refused.
+    #[default]
+    Refuse,
+    /// The oldest that wait become dead letters.
+    DropOldest,
+    /// The newest become dead letters.
+    DeadLetterNewest,
+}
+
 /// What can be set for a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
@@ -100,6 +133,12 @@ pub struct TopicSettings {
     pub retention: Option<Span>,
     /// How many bytes of delivered messages each partition keeps; `None` keeps all.
     pub retention_bytes: Option<u64>,
+    /// How long after its due time a message may be given to a group, if it says nothing itself.
+    pub default_ttl: Option<Span>,
+    /// How much may wait for a group.
+    pub max_backlog: Backlog,
+    /// What happens past that.
+    pub overflow: Overflow,
 }
 
 impl Default for TopicSettings {
@@ -108,6 +147,9 @@ impl Default for TopicSettings {
             partitions: PARTITIONS_DEFAULT,
             retention: Some(Span::from_days(7)),
             retention_bytes: None,
+            default_ttl: None,
+            max_backlog: Backlog::default(),
+            overflow: Overflow::default(),
         }
     }
 }
