@@ -12,7 +12,7 @@ use punctual_engine::log::{LogOptions, Logs};
 use punctual_model::ports::{Armed, Origin, Topic};
 use punctual_model::{
     Basis, Clock, Header, Key, Message, Partition, Sequence, SystemClock, Timestamp, TopicId,
-    TopicName, TopicSettings,
+    TopicKind, TopicName, TopicSettings,
 };
 
 const PARTITIONS: u16 = 4;
@@ -44,9 +44,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let took = clock.read().monotonic - began;
     println!("{count} messages appended in {took:?}, {:?}", logs.stats());
-    let settings = TopicSettings { partitions: PARTITIONS, retention: None, retention_bytes: None };
+    let settings =
+        TopicSettings { partitions: PARTITIONS, retention: None, ..TopicSettings::default() };
     let name = TopicName::new("example")?;
-    logs.maintain(&[Arc::new(Topic { id: topic, name, settings })], Timestamp::MAX)?;
+    let described = Topic { id: topic, name, kind: TopicKind::Plain, settings };
+    logs.maintain(&[Arc::new(described)], Timestamp::MAX, |_, _| None)?;
     let (ends, unsynced) = logs.prepare_checkpoint();
     unsynced.iter().try_for_each(|one| one.sync())?;
     println!("{} partitions, {} files synced", ends.len(), unsynced.len());

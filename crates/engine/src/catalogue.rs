@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use punctual_model::limits::TOPICS_MAX;
-use punctual_model::ports::{Topic, TopicError};
-use punctual_model::{TopicId, TopicName, TopicSettings};
+use punctual_model::ports::{GroupError, Topic, TopicError};
+use punctual_model::{TopicId, TopicKind, TopicName, TopicSettings};
 
 /// The topics there are.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Catalogue {
     /// What putting this topic would make it.
     ///
     /// # Errors
-    /// [`TopicError::CannotShrink`] and [`TopicError::TooMany`].
+    /// [`TopicError::CannotShrink`], [`TopicError::Reserved`] and [`TopicError::TooMany`].
     pub(crate) fn plan(
         &self,
         name: &TopicName,
@@ -40,13 +40,40 @@ impl Catalogue {
             if settings.partitions < known.settings.partitions {
                 return Err(TopicError::CannotShrink(known.settings.partitions));
             }
-            return Ok(Topic { id: known.id, name, settings });
+            let fixed = known.kind != TopicKind::Plain;
+            if fixed && settings.partitions != known.settings.partitions {
+                return Err(TopicError::Reserved);
+            }
+            return Ok(Topic { id: known.id, name, kind: known.kind, settings });
         }
+        let kind = TopicKind::Plain;
+        Ok(Topic { id: self.free_id(0)?, name, kind, settings })
+    }
+
+    /// The topics of a group as they would be.
+    ///
+    /// # Errors
+    /// [`GroupError::NameTaken`] and [`GroupError::TooMany`].
+    pub(crate) fn plan_own(
+        &self,
+        [first, second]: [(TopicName, TopicKind, TopicSettings); 2],
+    ) -> Result<[Topic; 2], GroupError> {
+        let plan = |further: u32, (name, kind, settings): (TopicName, TopicKind, TopicSettings)| {
+            if self.by_name.contains_key(&name) {
+                return Err(GroupError::NameTaken(name));
+            }
+            let id = self.free_id(further).map_err(|_full| GroupError::TooMany)?;
+            Ok(Topic { id, name, kind, settings })
+        };
+        Ok([plan(0, first)?, plan(1, second)?])
+    }
+
+    /// The number that the topic made after `further` others gets.
+    fn free_id(&self, further: u32) -> Result<TopicId, TopicError> {
         if self.by_id.len() >= TOPICS_MAX {
             return Err(TopicError::TooMany);
         }
-        let id = TopicId::new(self.next).ok_or(TopicError::TooMany)?;
-        Ok(Topic { id, name, settings })
+        TopicId::new(self.next + further).ok_or(TopicError::TooMany)
     }
 
     /// Adds or replaces a topic.

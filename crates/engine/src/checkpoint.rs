@@ -5,8 +5,10 @@
 //!
 //! ```text
 //! magic 8 · version u32 · crc32c u32 (of the rest) · length u64 · generation u64 · journal u64 ·
-//! journal end u64 · next sequence u64 · next run u64 · next topic u32 · period start u64 · table ended (set) ·
-//! cancelled (set) · cancelled before (set) · topics · log ends · runs
+//! journal end u64 · next run u64 · next topic u64 · period start u64 · topics · log ends ·
+//! groups · message lane · retry lane
+//! lane: first sequence of the tables u64 · next sequence u64 · table ended (set) ·
+//!       cancelled (set) · cancelled before (set) · runs
 //! set: length u64 · portable roaring treemap
 //! ```
 
@@ -15,17 +17,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use punctual_model::ports::{StoreError, Topic};
-use punctual_model::{Key, Partition, Sequence, Timestamp, TopicId};
+use punctual_model::{Key, Lane, Partition, Sequence, Timestamp, TopicId};
 use roaring::RoaringTreemap;
 
 use crate::codec::{self, Malformed};
 use crate::disk::{self, Disk, Open};
+use crate::groups::Groups;
 use crate::journal::Position;
 use crate::journal::change;
+use crate::lanes::PerLane;
 use crate::log::LogEnd;
 
 const MAGIC: &[u8; 8] = b"PUNCTCHK";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version of format 1: one lane, no groups.
+const OLD_VERSION: u32 = 1;
 const FRONT: usize = 8 + 4 + 4 + 8;
 
 /// What a checkpoint says.
@@ -37,24 +43,55 @@ pub(crate) struct Checkpoint {
     pub journal: Position,
     /// How far the journal was known to be on disk.
     pub journal_end: Position,
-    /// The next sequence, at least.
-    pub next: Sequence,
     /// The next number of a run.
     pub next_run: u64,
     /// The next number of a topic.
     pub next_topic: u32,
     /// When the present period of remembered cancels began.
     pub period_start: Timestamp,
-    /// What ended among the entries that the journal will bring back.
-    pub ended: RoaringTreemap,
-    /// Cancelled in this period, and in the one before.
-    pub cancelled: [RoaringTreemap; 2],
     /// The topics.
     pub topics: Vec<Topic>,
     /// How far the logs are known to be whole.
     pub log_ends: Vec<LogEnd>,
+    /// The groups and their progress.
+    pub groups: Groups,
+    /// What is pending in each lane.
+    pub lanes: PerLane<SavedLane>,
+}
+
+/// A lane as the checkpoint remembers it.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedLane {
+    /// Entries before this one are in runs or have ended. The journal may bring some of them back,
+    /// since it is read from where the other lane needs it.
+    pub first: Sequence,
+    /// The next sequence, at least.
+    pub next: Sequence,
+    /// What ended among the entries that the journal will bring back.
+    pub ended: RoaringTreemap,
+    /// Cancelled in this period, and in the one before.
+    pub cancelled: [RoaringTreemap; 2],
     /// The runs.
     pub runs: Vec<SavedRun>,
+}
+
+impl SavedLane {
+    /// A lane in which there never was anything.
+    fn new(lane: Lane) -> Self {
+        Self {
+            first: lane.first(),
+            next: lane.first(),
+            ended: RoaringTreemap::new(),
+            cancelled: Default::default(),
+            runs: Vec::new(),
+        }
+    }
+}
+
+impl Default for PerLane<SavedLane> {
+    fn default() -> Self {
+        Self::new(SavedLane::new)
+    }
 }
 
 /// A run as the checkpoint remembers it.
@@ -136,16 +173,11 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
         checkpoint.generation,
         checkpoint.journal.0,
         checkpoint.journal_end.0,
-        checkpoint.next.get(),
         checkpoint.next_run,
         u64::from(checkpoint.next_topic),
         checkpoint.period_start.as_millis(),
     ] {
         out.extend_from_slice(&number.to_le_bytes());
-    }
-    put_set(&mut out, &checkpoint.ended)?;
-    for set in &checkpoint.cancelled {
-        put_set(&mut out, set)?;
     }
     codec::put_varint(&mut out, checkpoint.topics.len() as u64);
     for topic in &checkpoint.topics {
@@ -159,9 +191,9 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
-    codec::put_varint(&mut out, checkpoint.runs.len() as u64);
-    for run in &checkpoint.runs {
-        put_run(&mut out, run)?;
+    checkpoint.groups.encode(&mut out)?;
+    for (_, lane) in checkpoint.lanes.iter() {
+        put_lane(&mut out, lane)?;
     }
     let length = (out.len() - FRONT) as u64;
     let checksum = crc32c::crc32c(out.get(FRONT..).unwrap_or_default());
@@ -176,23 +208,29 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
+fn put_lane(out: &mut Vec<u8>, lane: &SavedLane) -> io::Result<()> {
+    out.extend_from_slice(&lane.first.get().to_le_bytes());
+    out.extend_from_slice(&lane.next.get().to_le_bytes());
+    codec::put_set(out, &lane.ended)?;
+    for set in &lane.cancelled {
+        codec::put_set(out, set)?;
+    }
+    codec::put_varint(out, lane.runs.len() as u64);
+    lane.runs.iter().try_for_each(|run| put_run(out, run))
+}
+
 fn put_run(out: &mut Vec<u8>, run: &SavedRun) -> io::Result<()> {
     let Key { due, sequence } = run.watermark;
     for number in [run.number, due.as_millis(), sequence.get()] {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    put_set(out, &run.ended)?;
+    codec::put_set(out, &run.ended)?;
     codec::put_varint(out, run.counts.len() as u64);
     for (topic, count) in &run.counts {
         out.extend_from_slice(&topic.get().to_le_bytes());
         out.extend_from_slice(&count.to_le_bytes());
     }
     Ok(())
-}
-
-fn put_set(out: &mut Vec<u8>, set: &RoaringTreemap) -> io::Result<()> {
-    out.extend_from_slice(&(set.serialized_size() as u64).to_le_bytes());
-    set.serialize_into(out)
 }
 
 fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
@@ -203,26 +241,75 @@ fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
     let checksum = codec::get_u32(rest)?;
     let length = codec::get_u64(rest)?;
     let whole = length == rest.len() as u64 && crc32c::crc32c(rest) == checksum;
-    if magic != MAGIC || version != VERSION || !whole {
+    if magic != MAGIC || !whole {
         return Err(Malformed);
     }
+    match version {
+        VERSION => decode_present(rest),
+        OLD_VERSION => decode_old(rest),
+        _ => Err(Malformed),
+    }
+}
+
+fn decode_present(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
     let mut checkpoint = Checkpoint {
         generation: codec::get_u64(rest)?,
         journal: Position(codec::get_u64(rest)?),
         journal_end: Position(codec::get_u64(rest)?),
-        next: Sequence::new(codec::get_u64(rest)?).ok_or(Malformed)?,
         next_run: codec::get_u64(rest)?,
         next_topic: u32::try_from(codec::get_u64(rest)?).map_err(|_e| Malformed)?,
         period_start: Timestamp::from_millis(codec::get_u64(rest)?).ok_or(Malformed)?,
-        ended: get_set(rest)?,
-        cancelled: [get_set(rest)?, get_set(rest)?],
         ..Checkpoint::default()
     };
     for _ in 0..codec::get_length(rest)? {
         checkpoint.topics.push(change::decode_topic(rest)?);
     }
+    checkpoint.log_ends = get_log_ends(rest)?;
+    checkpoint.groups = Groups::decode(rest)?;
+    checkpoint.lanes = PerLane::try_new(|lane| get_lane(rest, lane))?;
+    Ok(checkpoint)
+}
+
+/// Reads a checkpoint of format 1.
+fn decode_old(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
+    let generation = codec::get_u64(rest)?;
+    let journal = Position(codec::get_u64(rest)?);
+    let journal_end = Position(codec::get_u64(rest)?);
+    let mut message = SavedLane::new(Lane::Message);
+    message.next = Sequence::new(codec::get_u64(rest)?).ok_or(Malformed)?;
+    let next_run = codec::get_u64(rest)?;
+    let next_topic = u32::try_from(codec::get_u64(rest)?).map_err(|_e| Malformed)?;
+    let period_start = Timestamp::from_millis(codec::get_u64(rest)?).ok_or(Malformed)?;
+    message.ended = codec::get_set(rest)?;
+    message.cancelled = [codec::get_set(rest)?, codec::get_set(rest)?];
+    let mut topics = Vec::new();
     for _ in 0..codec::get_length(rest)? {
-        checkpoint.log_ends.push(LogEnd {
+        topics.push(change::decode_old_topic(rest)?);
+    }
+    let log_ends = get_log_ends(rest)?;
+    for _ in 0..codec::get_length(rest)? {
+        message.runs.push(get_run(rest)?);
+    }
+    let mut lanes = PerLane::new(SavedLane::new);
+    *lanes.of_mut(Lane::Message) = message;
+    Ok(Checkpoint {
+        generation,
+        journal,
+        journal_end,
+        next_run,
+        next_topic,
+        period_start,
+        topics,
+        log_ends,
+        groups: Groups::default(),
+        lanes,
+    })
+}
+
+fn get_log_ends(rest: &mut &[u8]) -> Result<Vec<LogEnd>, Malformed> {
+    let mut ends = Vec::new();
+    for _ in 0..codec::get_length(rest)? {
+        ends.push(LogEnd {
             topic: TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?,
             partition: Partition::new(codec::get_u16(rest)?).ok_or(Malformed)?,
             segment: codec::get_u64(rest)?,
@@ -230,26 +317,36 @@ fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
             offset: codec::get_u64(rest)?,
         });
     }
+    Ok(ends)
+}
+
+fn get_lane(rest: &mut &[u8], lane: Lane) -> Result<SavedLane, Malformed> {
+    let sequence = |rest: &mut &[u8]| {
+        let sequence = Sequence::new(codec::get_u64(rest)?);
+        sequence.filter(|sequence| sequence.lane() == lane).ok_or(Malformed)
+    };
+    let mut saved = SavedLane {
+        first: sequence(rest)?,
+        next: sequence(rest)?,
+        ended: codec::get_set(rest)?,
+        cancelled: [codec::get_set(rest)?, codec::get_set(rest)?],
+        runs: Vec::new(),
+    };
     for _ in 0..codec::get_length(rest)? {
-        checkpoint.runs.push(get_run(rest)?);
+        saved.runs.push(get_run(rest)?);
     }
-    Ok(checkpoint)
+    Ok(saved)
 }
 
 fn get_run(rest: &mut &[u8]) -> Result<SavedRun, Malformed> {
     let number = codec::get_u64(rest)?;
     let due = Timestamp::from_millis(codec::get_u64(rest)?).ok_or(Malformed)?;
     let sequence = Sequence::new(codec::get_u64(rest)?).ok_or(Malformed)?;
-    let ended = get_set(rest)?;
+    let ended = codec::get_set(rest)?;
     let mut counts = HashMap::new();
     for _ in 0..codec::get_length(rest)? {
         let topic = TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?;
         counts.insert(topic, codec::get_u64(rest)?);
     }
     Ok(SavedRun { number, watermark: Key { due, sequence }, ended, counts })
-}
-
-fn get_set(rest: &mut &[u8]) -> Result<RoaringTreemap, Malformed> {
-    let length = usize::try_from(codec::get_u64(rest)?).map_err(|_e| Malformed)?;
-    RoaringTreemap::deserialize_from(codec::take(rest, length)?).map_err(|_e| Malformed)
 }

@@ -3,7 +3,10 @@
 //! Reading never panics and never trusts a length: whatever does not fit what is left answers
 //! [`Malformed`].
 
+use std::io;
+
 use bytes::{Buf, Bytes};
+use roaring::RoaringTreemap;
 
 /// The bytes do not have the expected shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +98,46 @@ pub(crate) fn get_u32(bytes: &mut &[u8]) -> Result<u32, Malformed> {
 /// [`Malformed`] when fewer remain.
 pub(crate) fn get_u64(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     bytes.try_get_u64_le().map_err(|_e| Malformed)
+}
+
+/// Appends a set of numbers.
+pub(crate) fn put_set(out: &mut Vec<u8>, set: &RoaringTreemap) -> io::Result<()> {
+    out.extend_from_slice(&(set.serialized_size() as u64).to_le_bytes());
+    set.serialize_into(out)
+}
+
+/// Takes a set of numbers.
+///
+/// # Errors
+/// [`Malformed`] when it is not one.
+pub(crate) fn get_set(bytes: &mut &[u8]) -> Result<RoaringTreemap, Malformed> {
+    let length = usize::try_from(get_u64(bytes)?).map_err(|_e| Malformed)?;
+    RoaringTreemap::deserialize_from(take(bytes, length)?).map_err(|_e| Malformed)
+}
+
+/// Takes text that was written with [`put_bytes`].
+///
+/// # Errors
+/// [`Malformed`] when it is cut short or not UTF-8.
+pub(crate) fn get_text<'a>(bytes: &mut &'a [u8]) -> Result<&'a str, Malformed> {
+    let length = get_length(bytes)?;
+    std::str::from_utf8(take(bytes, length)?).map_err(|_e| Malformed)
+}
+
+/// Appends text that may be missing: its length plus one, or zero.
+pub(crate) fn put_optional_text(out: &mut Vec<u8>, text: Option<&str>) {
+    put_varint(out, text.map_or(0, |text| text.len() as u64 + 1));
+    out.extend_from_slice(text.unwrap_or_default().as_bytes());
+}
+
+/// Takes what [`put_optional_text`] wrote.
+///
+/// # Errors
+/// [`Malformed`] when it is cut short or not UTF-8.
+pub(crate) fn get_optional_text<'a>(bytes: &mut &'a [u8]) -> Result<Option<&'a str>, Malformed> {
+    let Some(length) = get_varint(bytes)?.checked_sub(1) else { return Ok(None) };
+    let length = usize::try_from(length).map_err(|_e| Malformed)?;
+    std::str::from_utf8(take(bytes, length)?).map(Some).map_err(|_e| Malformed)
 }
 
 /// The part of `whole` that `part`, one of its subslices, covers, without copying.

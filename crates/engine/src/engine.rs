@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,30 +14,33 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
+use punctual_model::group::{
+    Group, GroupChange, GroupId, GroupName, GroupSettings, Source, Standing, Start,
+};
 use punctual_model::ports::{
-    ArmLimit, Armed, CancelOutcome, Delivered, Found, LogBounds, LogPosition, Outlet, PendingPage,
-    PendingQuery, StoreError, Timeline, Topic, TopicError, Topics,
+    ArmLimit, Armed, CancelOutcome, Delivered, Found, GroupError, Groups, LogBounds, LogPosition,
+    Outlet, PendingPage, PendingQuery, Pulled, StoreError, Timeline, Topic, TopicError, Topics,
 };
 use punctual_model::{
-    Buckets, Clock, Entry, Histogram, MessageId, Partition, Sequence, Timestamp, TopicId,
+    Buckets, Clock, Entry, Histogram, Lane, MessageId, Partition, Sequence, Timestamp, TopicId,
     TopicName, TopicSettings,
 };
 
 use crate::disk::Disk;
-use crate::journal::change::Draft;
+use crate::journal::change::{Draft, Slot};
+use crate::lanes::PerLane;
 use crate::options::{Durability, Options};
-use crate::store::{
-    CommitError, InLogs, OpenError, Outcome, Request, Store, commit_size, topic_refusal,
-};
+use crate::queue::Queue;
+use crate::store::{CommitError, InLogs, OpenError, Outcome, Request, Store, topic_refusal};
 
-/// Bytes of requests that may wait for the commit thread; more are refused as busy.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of one group, unless a single request is larger.
 const GROUP_BYTES: usize = 4 << 20;
 /// Questions that may wait for the reading thread.
 const QUESTIONS_MAX: usize = 4096;
 /// How often the upkeep thread looks around.
 const UPKEEP_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a lane without room is looked at again, if nobody tells that there is some.
+const ROOM_INTERVAL: Duration = Duration::from_millis(10);
 /// How long the upkeep thread waits after it found the disk full.
 const FULL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -53,9 +57,11 @@ pub struct Engine {
 struct Shared {
     store: Store,
     clock: Arc<dyn Clock>,
-    queue: Mutex<Queue>,
-    /// Told when the queue has work or closes.
+    queue: Mutex<Queue<Answer>>,
+    /// Told when the queue has work or closes, or a lane may have room again.
     work: Condvar,
+    /// Requests wait for room in their lane.
+    held_back: AtomicBool,
     questions: Mutex<VecDeque<Question>>,
     asked: Condvar,
     upkeep: Mutex<()>,
@@ -69,12 +75,6 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    requests: VecDeque<(Request, Answer)>,
-    bytes: usize,
 }
 
 /// Upper bounds of the buckets for journal writes, in microseconds.
@@ -97,6 +97,7 @@ impl Engine {
             clock,
             queue: Mutex::default(),
             work: Condvar::new(),
+            held_back: AtomicBool::new(false),
             questions: Mutex::default(),
             asked: Condvar::new(),
             upkeep: Mutex::new(()),
@@ -190,6 +191,15 @@ impl Engine {
         }
     }
 
+    fn submit_for_group(&self, request: Request) -> Result<Outcome, GroupError> {
+        let answer = futures_executor::block_on(self.submit(request));
+        answer.unwrap_or(Err(StoreError::Closed.into())).map_err(|error| match error {
+            CommitError::Group(error) => error,
+            CommitError::Store(error) => GroupError::Store(error),
+            CommitError::Topic(_) | CommitError::AskLogs(_) => StoreError::Busy.into(),
+        })
+    }
+
     fn submit_and_wait(&self, request: Request) -> Result<Outcome, TopicError> {
         let answer = futures_executor::block_on(self.submit(request));
         answer.unwrap_or(Err(StoreError::Closed.into())).map_err(topic_refusal)
@@ -225,9 +235,6 @@ impl Shared {
             if group.is_empty() {
                 continue;
             }
-            if group.iter().any(|(request, _)| matches!(request, Request::Schedule(_))) {
-                self.store.wait_for_room();
-            }
             let (requests, answers): (Vec<_>, Vec<_>) = group.into_iter().unzip();
             let started = self.clock.read().monotonic;
             let outcomes = self.store.commit(requests);
@@ -251,24 +258,25 @@ impl Shared {
         }
     }
 
-    fn enqueue(&self, request: Request, answer: Answer) {
-        let size = commit_size(&request);
-        let mut queue = self.queue.lock();
-        let refusal = if self.is_closed() {
-            Some(StoreError::Closed)
-        } else if queue.bytes > 0 && queue.bytes + size > QUEUE_BYTES_MAX {
-            Some(StoreError::Busy)
-        } else {
-            None
-        };
-        if let Some(error) = refusal {
-            drop(queue);
-            return send(answer, Err(error.into()));
+    /// A lane may have room again.
+    fn tell_room(&self) {
+        if self.held_back.load(Ordering::Relaxed) {
+            self.work.notify_one();
         }
-        queue.bytes += size;
-        queue.requests.push_back((request, answer));
+    }
+
+    fn enqueue(&self, request: Request, answer: Answer) {
+        let mut queue = self.queue.lock();
+        let outcome = if self.is_closed() {
+            Err((StoreError::Closed, answer))
+        } else {
+            queue.push(request, answer)
+        };
         drop(queue);
-        self.work.notify_one();
+        match outcome {
+            Ok(()) => drop(self.work.notify_one()),
+            Err((error, answer)) => send(answer, Err(error.into())),
+        }
     }
 
     /// Looks for messages that ended long ago where it holds nobody up, and comes back with the
@@ -288,39 +296,35 @@ impl Shared {
         self.asked.notify_one();
     }
 
-    /// The next requests to commit together; empty when only a sync is due; `None` at the end.
+    /// The next requests to commit together; empty when only a sync may be due; `None` at the end.
     fn next_group(&self, payload_max: usize) -> Option<Vec<(Request, Answer)>> {
         let mut queue = self.queue.lock();
-        while queue.requests.is_empty() {
-            if self.is_closed() {
+        loop {
+            let closed = self.is_closed();
+            // At the end nobody makes room any more, and what was accepted is to be finished.
+            let has_room = |lane| queue.is_waiting(lane) && (closed || self.store.has_room(lane));
+            let room = PerLane::new(has_room);
+            let group = queue.next_group(room, GROUP_BYTES.min(payload_max));
+            if !group.is_empty() {
+                return Some(group);
+            }
+            if closed {
                 return None;
             }
-            match self.store.options.durability {
-                Durability::Interval(interval) => {
-                    if self.work.wait_for(&mut queue, interval).timed_out() {
-                        return Some(Vec::new());
-                    }
+            let held_back = !queue.is_empty();
+            self.held_back.store(held_back, Ordering::Relaxed);
+            let wait = match self.store.options.durability {
+                _ if held_back => ROOM_INTERVAL,
+                Durability::Interval(interval) => interval,
+                Durability::Fsync | Durability::Os => {
+                    self.work.wait(&mut queue);
+                    continue;
                 }
-                Durability::Fsync | Durability::Os => self.work.wait(&mut queue),
+            };
+            if self.work.wait_for(&mut queue, wait).timed_out() {
+                return Some(Vec::new());
             }
         }
-        let mut group = Vec::new();
-        let mut bytes = 0;
-        while let Some((request, _)) = queue.requests.front() {
-            let size = commit_size(request);
-            let alone = matches!(request, Request::PutTopic(..) | Request::DeleteTopic(_));
-            let full = bytes + size > GROUP_BYTES.min(payload_max);
-            if !group.is_empty() && (full || alone) {
-                break;
-            }
-            bytes += size;
-            queue.bytes -= size;
-            group.extend(queue.requests.pop_front());
-            if alone {
-                break;
-            }
-        }
-        Some(group)
     }
 
     fn run_upkeep(self: &Arc<Self>) {
@@ -338,10 +342,13 @@ impl Shared {
             let reading = self.clock.read();
             let now = reading.timestamp();
             let progress = self.store.progress();
-            let due = progress.is_far_from(saved)
+            let due = self.store.is_far_from(saved)
                 || (progress != saved && reading.monotonic.saturating_sub(last) >= interval);
             wait = match self.store.upkeep(now, due) {
                 Ok(done) => {
+                    if done.flushed {
+                        self.tell_room();
+                    }
                     if due || done.flushed || done.merged {
                         last = reading.monotonic;
                         saved = progress;
@@ -387,19 +394,12 @@ impl Timeline for Engine {
         &self,
         batch: Vec<Entry>,
     ) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send {
-        let draft = Draft::new(&batch);
+        let draft = Draft::new(&batch, Lane::Message);
         let slots = draft.slots.clone();
         let answer = self.submit(Request::Schedule(draft));
         async move {
             match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
-                Ok(Outcome::Scheduled(first)) => {
-                    let id = |(index, slot): (u64, &crate::journal::change::Slot)| {
-                        let sequence = Sequence::new(first.get() + index).unwrap_or(Sequence::MAX);
-                        let (topic, partition) = (slot.topic, slot.partition);
-                        MessageId { key: slot.key(sequence), topic, partition }
-                    };
-                    Ok((0u64..).zip(&slots).map(id).collect())
-                }
+                Ok(Outcome::Scheduled(first)) => Ok(ids(first, &slots)),
                 Ok(_) => Err(StoreError::Closed),
                 Err(error) => Err(store_refusal(error)),
             }
@@ -434,8 +434,15 @@ impl Timeline for Engine {
         self.ask(move |store| store.pending(query))
     }
 
-    async fn arm(&self, until: Timestamp, limit: ArmLimit) -> Result<Vec<Armed>, StoreError> {
-        self.shared.store.arm(until, limit)
+    async fn arm(
+        &self,
+        lane: Lane,
+        until: Timestamp,
+        limit: ArmLimit,
+    ) -> Result<Vec<Armed>, StoreError> {
+        let armed = self.shared.store.arm(lane, until, limit);
+        self.shared.tell_room();
+        armed
     }
 
     async fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
@@ -447,7 +454,7 @@ impl Timeline for Engine {
         Ok(())
     }
 
-    fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>) {
+    fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>) {
         self.shared.store.listen(listener);
     }
 
@@ -456,17 +463,81 @@ impl Timeline for Engine {
     }
 }
 
+/// The ids of entries that were numbered from `first` on.
+fn ids(first: Sequence, slots: &[Slot]) -> Vec<MessageId> {
+    let id = |(index, slot): (u64, &Slot)| {
+        let sequence = Sequence::new(first.get() + index).unwrap_or(Sequence::MAX);
+        MessageId { key: slot.key(sequence), topic: slot.topic, partition: slot.partition }
+    };
+    (0u64..).zip(slots).map(id).collect()
+}
+
 fn store_refusal(error: CommitError) -> StoreError {
     match error {
         CommitError::Store(error) => error,
-        // Neither comes back to those who schedule or cancel.
-        CommitError::Topic(_) | CommitError::AskLogs(_) => StoreError::Busy,
+        // None of them comes back to those who schedule or cancel.
+        CommitError::Topic(_) | CommitError::Group(_) | CommitError::AskLogs(_) => StoreError::Busy,
     }
 }
 
 impl Outlet for Engine {
     async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
         self.shared.store.deliver(batch, now)
+    }
+}
+
+impl Groups for Engine {
+    fn put(
+        &self,
+        topic: TopicId,
+        name: &GroupName,
+        settings: GroupSettings,
+        start: Start,
+    ) -> Result<Arc<Group>, GroupError> {
+        match self.submit_for_group(Request::PutGroup(topic, name.clone(), settings, start))? {
+            Outcome::Group(group) => Ok(group),
+            _ => Err(StoreError::Closed.into()),
+        }
+    }
+
+    fn delete(&self, id: GroupId) -> Result<bool, GroupError> {
+        match self.submit_for_group(Request::DeleteGroup(id))? {
+            Outcome::Deleted(deleted) => Ok(deleted),
+            _ => Err(StoreError::Closed.into()),
+        }
+    }
+
+    fn by_name(&self, topic: TopicId, name: &GroupName) -> Option<Arc<Group>> {
+        self.shared.store.group_by_name(topic, name)
+    }
+
+    fn list(&self) -> Vec<Arc<Group>> {
+        self.shared.store.groups()
+    }
+
+    fn pull(&self, source: Source, from: u64, limit: usize) -> Result<Pulled, TopicError> {
+        self.shared.store.pull(source, from, limit)
+    }
+
+    fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError> {
+        self.shared.store.standing(id, oldest)
+    }
+
+    fn apply(
+        &self,
+        changes: Vec<GroupChange>,
+        entries: Vec<Entry>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<MessageId>, StoreError>> + Send>> {
+        let draft = (!entries.is_empty()).then(|| Draft::new(&entries, Lane::Retry));
+        let slots = draft.as_ref().map(|draft| draft.slots.clone()).unwrap_or_default();
+        let answer = self.submit(Request::Progress(changes, draft));
+        Box::pin(async move {
+            match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
+                Ok(Outcome::Progressed(first)) => Ok(ids(first.unwrap_or_default(), &slots)),
+                Ok(_) => Err(StoreError::Closed),
+                Err(error) => Err(store_refusal(error)),
+            }
+        })
     }
 }
 
@@ -507,5 +578,14 @@ impl Topics for Engine {
 
     fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError> {
         self.shared.store.logs.locate(id)
+    }
+
+    fn offset_at(
+        &self,
+        topic: TopicId,
+        partition: Partition,
+        time: Timestamp,
+    ) -> Result<u64, TopicError> {
+        self.shared.store.logs.offset_at(topic, partition, time)
     }
 }

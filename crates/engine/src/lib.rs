@@ -10,14 +10,17 @@ pub mod disk;
 pub mod options;
 pub mod codec;
 mod record;
+mod lanes;
 pub mod journal;
 pub mod timeline;
 pub mod log;
 mod checkpoint;
 mod catalogue;
+mod groups;
 mod reserve;
 mod trust;
 pub mod store;
+mod queue;
 mod engine;
 
 pub use engine::Engine;

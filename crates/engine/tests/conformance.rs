@@ -61,6 +61,23 @@ fn the_engine_has_topics() {
 }
 
 #[test]
+fn the_engine_has_groups() {
+    let last = std::cell::RefCell::new(ForgetfulDisk::new());
+    let start = |disk: ForgetfulDisk| {
+        last.replace(disk.clone());
+        Engine::open(Arc::new(disk), small(), Arc::new(SystemClock::new())).unwrap()
+    };
+    conformance::groups(
+        || start(ForgetfulDisk::new()),
+        |engine| {
+            drop(engine);
+            let disk = last.borrow().reopen();
+            start(disk)
+        },
+    );
+}
+
+#[test]
 fn the_engine_is_a_whole_store() {
     conformance::store(in_memory);
 }

@@ -134,7 +134,7 @@ fn a_message_is_found_by_id_before_and_after_sealing_and_reopening() {
         assert!(!store.logs.contains(armed(5000, 0, body("")).id()).unwrap());
         match round {
             0 => saved = store.checkpoint(),
-            1 => store.logs.maintain(&keep, at(600)).unwrap(),
+            1 => store.logs.maintain(&keep, at(600), keep_none).unwrap(),
             2 => store = store.reopen(small(), 1, &saved),
             _ => store = store.reopen(small(), 1, &[]),
         }
@@ -148,7 +148,7 @@ fn damaged_or_missing_index_and_ids_files_only_cost_time() {
         store.logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(n * 10 + 15)).unwrap();
     }
     let keep = [settings(None, None)];
-    store.logs.maintain(&keep, at(600)).unwrap();
+    store.logs.maintain(&keep, at(600), keep_none).unwrap();
     let saved = store.checkpoint();
     for (round, suffix) in ["index", "timeindex", "ids"].into_iter().cycle().take(9).enumerate() {
         for file in store.files(suffix) {
@@ -171,7 +171,7 @@ fn damaged_or_missing_index_and_ids_files_only_cost_time() {
             assert_eq!(found.offset, sequence - 10, "round {round}");
             assert_eq!(store.logs.read(place(0, found.offset), 1).unwrap()[0], found);
         }
-        store.logs.maintain(&keep, at(600)).unwrap();
+        store.logs.maintain(&keep, at(600), keep_none).unwrap();
         assert_eq!(store.checkpoint(), saved);
     }
 }
@@ -183,18 +183,18 @@ fn retention_removes_what_is_too_old_but_keeps_the_next_offset() {
         store.logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(n * 1000)).unwrap();
     }
     let week = [settings(Some(Span::from_secs(10)), None)];
-    store.logs.maintain(&week, at(41_000)).unwrap();
+    store.logs.maintain(&week, at(41_000), keep_none).unwrap();
     let all = LogBounds { start: 0, end: 400 };
     let bounds = |store: &Store| store.logs.bounds(topic(TOPIC), partition(0)).unwrap();
     assert_eq!(bounds(&store), all, "nothing goes that no checkpoint knows");
     let saved = store.checkpoint();
-    store.logs.maintain(&week, at(41_000)).unwrap();
+    store.logs.maintain(&week, at(41_000), keep_none).unwrap();
     let start = bounds(&store).start;
     assert!((200..=300).contains(&start), "{start}");
     assert_eq!(sequences(&store.read_all(0)), (start + 10..410).collect::<Vec<_>>());
     assert_eq!(store.logs.read(place(0, 3), 1).unwrap()[0].offset, start);
     assert!(store.logs.locate(armed(10, 0, body("")).id()).unwrap().is_none());
-    store.logs.maintain(&week, at(60_000)).unwrap();
+    store.logs.maintain(&week, at(60_000), keep_none).unwrap();
     assert_eq!(bounds(&store), LogBounds { start: 400, end: 400 });
     assert_eq!((store.files("log").len(), store.files("ids").len()), (1, 0));
     store = store.reopen(small(), 1, &saved);
@@ -210,7 +210,7 @@ fn retention_by_size_keeps_at_least_what_was_asked_for() {
         store.logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(1000)).unwrap();
     }
     store.checkpoint();
-    store.logs.maintain(&[settings(None, Some(30_000))], at(1000)).unwrap();
+    store.logs.maintain(&[settings(None, Some(30_000))], at(1000), keep_none).unwrap();
     let kept: u64 = store.files("log").iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!((30_000..50_000).contains(&kept), "{kept} bytes");
     assert_eq!(store.read_all(0).last().unwrap().offset, 399);
@@ -244,7 +244,7 @@ fn the_index_files_keep_to_the_rules_of_the_format() {
             let batch = numbered(first..first + 1 + n % 17, 100);
             store.logs.deliver(&batch, at(20_000 + n / 3)).unwrap();
         }
-        store.logs.maintain(&[settings(None, None)], at(30_000)).unwrap();
+        store.logs.maintain(&[settings(None, None)], at(30_000), keep_none).unwrap();
         let saved = store.checkpoint();
         check_index_files(&store);
         // With a checkpoint the index goes on where it was.
@@ -257,7 +257,7 @@ fn the_index_files_keep_to_the_rules_of_the_format() {
         check_index_files(&store);
         // Without a checkpoint everything is checked and the index files are made anew.
         store = store.reopen(small(), 1, &[]);
-        store.logs.maintain(&[settings(None, None)], at(30_000)).unwrap();
+        store.logs.maintain(&[settings(None, None)], at(30_000), keep_none).unwrap();
         store.checkpoint();
         check_index_files(&store);
     }
@@ -340,7 +340,7 @@ fn readers_are_not_disturbed_by_appends_and_retention() {
             logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(10_000 + n)).unwrap();
             if n % 7 == 0 {
                 store.checkpoint();
-                logs.maintain(&keep, at(10_000 + n)).unwrap();
+                logs.maintain(&keep, at(10_000 + n), keep_none).unwrap();
             }
         }
         done.store(true, Ordering::Relaxed);

@@ -36,8 +36,8 @@ fn a_tail_torn_at_any_byte_is_cut_and_the_rest_is_intact() {
         let batches = ends.iter().filter(|&&end| end <= length).count() - 1;
         let expected: Vec<u64> = (0..3 * batches as u64).collect();
         assert_eq!(sequences(&read_all(&logs, 0)), expected, "cut to {length} bytes");
-        let found: Vec<u64> = found.iter().map(|id| id.key.sequence.get()).collect();
-        assert_eq!(found, expected);
+        assert_eq!(told(&found), expected);
+        assert!((0..).zip(&found).all(|(offset, found)| found.1 == offset));
         assert_eq!(fs::read(&file).unwrap().len(), ends[batches]);
         // What is appended next takes the place of what was cut.
         logs.deliver(&numbered(50..52, 10), at(300)).unwrap();
@@ -98,8 +98,10 @@ fn only_what_the_checkpoint_does_not_know_is_told() {
     store.logs.deliver(&numbered(30..60, 1000), at(210)).unwrap();
     assert!(store.files("log").len() > 1, "it rolled since");
     let store = store.reopen(small(), 1, &saved);
-    let found: Vec<u64> = store.found.iter().map(|id| id.key.sequence.get()).collect();
-    assert_eq!(found, (20..25).chain(30..60).collect::<Vec<_>>());
+    assert_eq!(told(&store.found), (20..25).chain(30..60).collect::<Vec<_>>());
+    for &(id, offset) in &store.found {
+        assert_eq!(store.logs.read(place(0, offset), 1).unwrap()[0].id, id);
+    }
     let next = store.checkpoint();
     let store = store.reopen(small(), 1, &next);
     assert!(store.found.is_empty());
@@ -160,7 +162,7 @@ fn segments_behind_an_unsynced_one_that_was_lost_are_dropped() {
     let store = store.reopen(small(), 1, &saved);
     assert_eq!(store.files("log").len(), 2);
     let read = sequences(&store.read_all(0));
-    let told: Vec<u64> = store.found.iter().map(|id| id.key.sequence.get()).collect();
+    let told = told(&store.found);
     assert_eq!(read, (0..5).chain(told.iter().copied()).collect::<Vec<_>>());
     assert!(told.len() < 50);
     store.logs.deliver(&numbered(100..110, 1000), at(400)).unwrap();

@@ -22,7 +22,7 @@ fn options(dice: &mut Dice) -> Options {
     options.table_bytes = [600, 1500, 4000][dice.place(3)];
     options.block_bytes = [128, 256, 512][dice.place(3)];
     options.durability = if dice.percent(30) { Durability::Os } else { Durability::Fsync };
-    options.runs_max = 2 + dice.place(2);
+    options.runs_max = 2;
     options
 }
 

@@ -10,7 +10,8 @@ use punctual_engine::journal::change::Draft;
 use punctual_engine::store::{CommitError, InLogs, Outcome, Request, Store};
 use punctual_model::ports::{ArmLimit, Armed, CancelOutcome, LogPosition, StoreError};
 use punctual_model::{
-    Basis, Entry, Key, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
+    Basis, Entry, Key, Lane, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName,
+    TopicSettings,
 };
 use punctual_testkit::forgetful::ForgetfulDisk;
 use store_support::{at, message, open, small};
@@ -30,7 +31,7 @@ fn topic(store: &Store) -> TopicId {
 fn schedule(store: &Store, topic: TopicId, number: usize, due: Timestamp) -> Option<MessageId> {
     let entry =
         Entry { topic, partition: PARTITION, due, basis: Basis::Delay, message: message(number) };
-    match store.commit(vec![Request::Schedule(Draft::new(&[entry]))]).remove(0) {
+    match store.commit(vec![Request::Schedule(Draft::new(&[entry], Lane::Message))]).remove(0) {
         Ok(Outcome::Scheduled(sequence)) => Some(id(topic, due, sequence)),
         Err(CommitError::Store(StoreError::Full)) => None,
         other => panic!("{other:?}"),
@@ -50,7 +51,7 @@ fn cancel(store: &Store, id: MessageId) -> CancelOutcome {
 }
 
 fn arm(store: &Store, until: Timestamp) -> Vec<Armed> {
-    store.arm(until, ArmLimit { entries: 1000, bytes: 1 << 20 }).unwrap()
+    store.arm(Lane::Message, until, ArmLimit { entries: 1000, bytes: 1 << 20 }).unwrap()
 }
 
 fn delivered(store: &Store, topic: TopicId) -> usize {

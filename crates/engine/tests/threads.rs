@@ -10,14 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_executor::block_on;
 use parking_lot::Mutex;
+use punctual_engine::journal::change::Draft;
 use punctual_engine::log::LogOptions;
+use punctual_engine::store::{Outcome, Request};
 use punctual_engine::{Engine, Options};
 use punctual_model::ports::{
     ArmLimit, CancelOutcome, LogPosition, Outlet, Timeline, Topic, Topics,
 };
 use punctual_model::{
-    Basis, Clock, Entry, Message, MessageId, Partition, Span, SystemClock, Timestamp, TopicName,
-    TopicSettings,
+    Basis, Clock, Entry, Lane, Message, MessageId, Partition, Sequence, Span, SystemClock,
+    Timestamp, TopicName, TopicSettings,
 };
 use punctual_testkit::forgetful::ForgetfulDisk;
 
@@ -71,7 +73,12 @@ fn produce(engine: &Engine, topic: &Topic, clock: &SystemClock, seed: u64) -> Se
                 message: Message { body: Bytes::from(vec![b'x'; 60]), ..Message::default() },
             }
         });
-        let ids = block_on(engine.schedule(entries.collect())).unwrap();
+        let entries: Vec<Entry> = entries.collect();
+        let ids = if batch % 3 == 0 {
+            retry(engine, &entries)
+        } else {
+            block_on(engine.schedule(entries)).unwrap()
+        };
         if batch % 2 == 0 {
             let near = ids.iter().enumerate().filter(|(n, _)| !is_far(*n));
             let doomed: Vec<MessageId> = near.map(|(_, id)| *id).step_by(7).collect();
@@ -90,19 +97,36 @@ fn produce(engine: &Engine, topic: &Topic, clock: &SystemClock, seed: u64) -> Se
     sent
 }
 
+/// Puts entries into the lane of the retries.
+fn retry(engine: &Engine, entries: &[Entry]) -> Vec<MessageId> {
+    let draft = Draft::new(entries, Lane::Retry);
+    let slots = draft.slots.clone();
+    match engine.store().commit(vec![Request::Schedule(draft)]).remove(0) {
+        Ok(Outcome::Scheduled(first)) => (first.get()..)
+            .zip(slots)
+            .map(|(sequence, slot)| MessageId {
+                key: slot.key(Sequence::new(sequence).unwrap()),
+                topic: slot.topic,
+                partition: slot.partition,
+            })
+            .collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[derive(Default)]
 struct Sent {
     near: Vec<MessageId>,
     cancelled: HashSet<MessageId>,
 }
 
-/// Fires what is due until nothing is left and nothing more comes.
-fn fire(engine: &Engine, clock: &SystemClock, done: &AtomicBool) {
+/// Fires what is due in a lane until nothing is left and nothing more comes.
+fn fire(engine: &Engine, lane: Lane, clock: &SystemClock, done: &AtomicBool) {
     let mut waiting = Vec::new();
     loop {
         let finished = done.load(Ordering::Acquire);
         let until = now(clock).saturating_add(Span::from_millis(200));
-        waiting.extend(block_on(engine.arm(until, LIMIT)).unwrap());
+        waiting.extend(block_on(engine.arm(lane, until, LIMIT)).unwrap());
         let present = now(clock);
         let (mut due, rest): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|armed| armed.key.due <= present);
@@ -156,7 +180,10 @@ fn g1_g26_g27_each_message_is_delivered_or_cancelled_once() {
     let done = AtomicBool::new(false);
     let sent = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        let firing = scope.spawn(|| fire(&engine, &clock, &done));
+        let firing = Lane::ALL.map(|lane| {
+            let (engine, clock, done) = (&engine, &clock, &done);
+            scope.spawn(move || fire(engine, lane, clock, done))
+        });
         std::thread::scope(|inner| {
             for seed in 1..=PRODUCERS {
                 let (engine, topic, clock, sent) = (&engine, &topic, &clock, &sent);
@@ -164,7 +191,9 @@ fn g1_g26_g27_each_message_is_delivered_or_cancelled_once() {
             }
         });
         done.store(true, Ordering::Release);
-        firing.join().unwrap();
+        for lane in firing {
+            lane.join().unwrap();
+        }
     });
     let found = in_logs(&engine, &topic);
     let mut expected = 0;

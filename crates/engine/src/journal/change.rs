@@ -4,32 +4,51 @@
 //! change     length u32 · kind u8 · …
 //! schedule   first sequence u64 · count u32 · (due u64 · length u32 · record)…
 //! cancel     count u32 · (due u64 · sequence u64 · topic u32)…
-//! put topic  id u32 · partitions u16 · retention u64 · retention bytes u64 · name
+//! put topic  a topic
 //! delete     id u32
+//! put group  a group · count u16 · the offset at which each partition starts u64 …
+//! delete     id u32
+//! settle, note, seek   see `groups/stored.rs`
+//! topic      id u32 · partitions u16 · retention u64 · retention bytes u64 · name · kind u8 ·
+//!            default ttl u64 · backlog messages u64 · backlog bytes u64 · overflow u8
 //! ```
+//!
+//! Topics of format 1 end behind the name.
 
 use bytes::Bytes;
+use punctual_model::group::{Group, GroupChange, GroupId};
 use punctual_model::limits::PARTITIONS_MAX;
 use punctual_model::ports::Topic;
 use punctual_model::{
-    Entry, Key, Partition, Sequence, Span, Timestamp, TopicId, TopicName, TopicSettings,
+    Backlog, Entry, Key, Lane, Overflow, Partition, Sequence, Span, Timestamp, TopicId, TopicKind,
+    TopicName, TopicSettings,
 };
 
 use crate::codec::{self, Malformed};
+use crate::groups::stored;
 use crate::record;
 
 const SCHEDULE: u8 = 1;
 const CANCEL: u8 = 2;
-const PUT_TOPIC: u8 = 3;
+/// A topic as format 1 had it; still read.
+const PUT_OLD_TOPIC: u8 = 3;
 const DELETE_TOPIC: u8 = 4;
+const PUT_TOPIC: u8 = 5;
+const PUT_GROUP: u8 = 6;
+const DELETE_GROUP: u8 = 7;
+const SETTLE: u8 = 8;
+const NOTE: u8 = 9;
+const SEEK: u8 = 10;
 
 /// Bytes before the first entry of a schedule: length, kind, first sequence, count.
 const SCHEDULE_FRONT: usize = 4 + 1 + 8 + 4;
 const FOREVER: u64 = u64::MAX;
 
-/// Entries in their stored form, ready for the journal but for their sequence numbers.
-#[derive(Debug, Default)]
+/// Entries of one lane in their stored form, ready for the journal but for their sequence numbers.
+#[derive(Debug)]
 pub struct Draft {
+    /// The lane the entries go to.
+    pub lane: Lane,
     /// The change as it will be written.
     pub bytes: Vec<u8>,
     /// Where each record lies in `bytes`.
@@ -60,9 +79,9 @@ impl Slot {
 }
 
 impl Draft {
-    /// The stored form of `entries`.
+    /// The stored form of `entries`, which go to `lane`.
     #[must_use]
-    pub fn new(entries: &[Entry]) -> Self {
+    pub fn new(entries: &[Entry], lane: Lane) -> Self {
         let weight: usize = entries.iter().map(|entry| entry.message.weight() + 24).sum();
         let mut bytes = Vec::with_capacity(SCHEDULE_FRONT + weight);
         bytes.resize(SCHEDULE_FRONT, 0);
@@ -88,7 +107,7 @@ impl Draft {
         if let Some(place) = bytes.get_mut(..SCHEDULE_FRONT) {
             place.copy_from_slice(&front);
         }
-        Self { bytes, slots }
+        Self { lane, bytes, slots }
     }
 
     /// Gives the entries their numbers, from `first` on.
@@ -125,6 +144,38 @@ pub fn put_delete(out: &mut Vec<u8>, topic: TopicId) {
     put_change(out, DELETE_TOPIC, |out| out.extend_from_slice(&topic.get().to_le_bytes()));
 }
 
+/// Appends the making or changing of a group. `starts` are the offsets at which it begins.
+pub fn put_group(out: &mut Vec<u8>, group: &Group, starts: &[u64]) {
+    put_change(out, PUT_GROUP, |out| {
+        stored::encode_group(out, group);
+        let count = u16::try_from(starts.len()).expect("a topic has at most PARTITIONS_MAX");
+        out.extend_from_slice(&count.to_le_bytes());
+        for start in starts {
+            out.extend_from_slice(&start.to_le_bytes());
+        }
+    });
+}
+
+/// Appends the removal of a group.
+pub fn put_delete_group(out: &mut Vec<u8>, group: GroupId) {
+    put_change(out, DELETE_GROUP, |out| out.extend_from_slice(&group.0.to_le_bytes()));
+}
+
+/// Appends a change of a group's progress.
+pub fn put_progress(out: &mut Vec<u8>, change: &GroupChange) {
+    match change {
+        GroupChange::Settle(source, marks) => {
+            put_change(out, SETTLE, |out| stored::encode_settle(out, *source, marks));
+        }
+        GroupChange::Note(source, mark, note) => {
+            put_change(out, NOTE, |out| stored::encode_note_change(out, *source, *mark, note));
+        }
+        GroupChange::Seek(source, offset, by) => {
+            put_change(out, SEEK, |out| stored::encode_seek(out, *source, *offset, *by));
+        }
+    }
+}
+
 fn put_change(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -138,12 +189,25 @@ fn put_change(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
 
 /// The stored form of a topic, also used by the checkpoint.
 pub fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
+    let settings = &topic.settings;
     out.extend_from_slice(&topic.id.get().to_le_bytes());
-    out.extend_from_slice(&topic.settings.partitions.to_le_bytes());
-    let retention = topic.settings.retention.map_or(FOREVER, Span::as_millis);
-    out.extend_from_slice(&retention.to_le_bytes());
-    out.extend_from_slice(&topic.settings.retention_bytes.unwrap_or(FOREVER).to_le_bytes());
+    out.extend_from_slice(&settings.partitions.to_le_bytes());
+    put_limit(out, settings.retention.map(Span::as_millis));
+    put_limit(out, settings.retention_bytes);
     codec::put_bytes(out, topic.name.as_str().as_bytes());
+    out.push(match topic.kind {
+        TopicKind::Plain => 0,
+        TopicKind::Retry => 1,
+        TopicKind::Dead => 2,
+    });
+    put_limit(out, settings.default_ttl.map(Span::as_millis));
+    put_limit(out, settings.max_backlog.messages);
+    put_limit(out, settings.max_backlog.bytes);
+    out.push(match settings.overflow {
+        Overflow::Refuse => 0,
+        Overflow::DropOldest => 1,
+        Overflow::DeadLetterNewest => 2,
+    });
 }
 
 /// Reads what [`encode_topic`] wrote.
@@ -151,22 +215,48 @@ pub fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
 /// # Errors
 /// [`Malformed`] for anything else.
 pub fn decode_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
+    let mut topic = decode_old_topic(rest)?;
+    topic.kind = match codec::get_u8(rest)? {
+        0 => TopicKind::Plain,
+        1 => TopicKind::Retry,
+        2 => TopicKind::Dead,
+        _ => return Err(Malformed),
+    };
+    topic.settings.default_ttl = get_limit(rest)?.map(Span::from_millis);
+    topic.settings.max_backlog = Backlog { messages: get_limit(rest)?, bytes: get_limit(rest)? };
+    topic.settings.overflow = match codec::get_u8(rest)? {
+        0 => Overflow::Refuse,
+        1 => Overflow::DropOldest,
+        2 => Overflow::DeadLetterNewest,
+        _ => return Err(Malformed),
+    };
+    Ok(topic)
+}
+
+/// Reads a topic as format 1 had it.
+///
+/// # Errors
+/// [`Malformed`] for anything else.
+pub fn decode_old_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
     let id = TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?;
     let partitions = codec::get_u16(rest)?;
     if !(1..=PARTITIONS_MAX).contains(&partitions) {
         return Err(Malformed);
     }
-    let retention = codec::get_u64(rest)?;
-    let retention_bytes = codec::get_u64(rest)?;
-    let length = codec::get_length(rest)?;
-    let name = std::str::from_utf8(codec::take(rest, length)?).map_err(|_e| Malformed)?;
-    let name = TopicName::new(name).map_err(|_e| Malformed)?;
-    let settings = TopicSettings {
-        partitions,
-        retention: (retention != FOREVER).then(|| Span::from_millis(retention)),
-        retention_bytes: (retention_bytes != FOREVER).then_some(retention_bytes),
-    };
-    Ok(Topic { id, name, settings })
+    let retention = get_limit(rest)?.map(Span::from_millis);
+    let retention_bytes = get_limit(rest)?;
+    let name = TopicName::new(codec::get_text(rest)?).map_err(|_e| Malformed)?;
+    let settings =
+        TopicSettings { partitions, retention, retention_bytes, ..TopicSettings::default() };
+    Ok(Topic { id, name, kind: TopicKind::Plain, settings })
+}
+
+fn put_limit(out: &mut Vec<u8>, limit: Option<u64>) {
+    out.extend_from_slice(&limit.unwrap_or(FOREVER).to_le_bytes());
+}
+
+fn get_limit(rest: &mut &[u8]) -> Result<Option<u64>, Malformed> {
+    codec::get_u64(rest).map(|limit| Some(limit).filter(|limit| *limit != FOREVER))
 }
 
 /// A change read back.
@@ -187,6 +277,12 @@ pub enum Change {
     PutTopic(Topic),
     /// A topic that was removed.
     DeleteTopic(TopicId),
+    /// A group that was made or changed, and the offsets at which a new one starts.
+    PutGroup(Group, Vec<u64>),
+    /// A group that was removed.
+    DeleteGroup(GroupId),
+    /// A change of a group's progress.
+    Progress(GroupChange),
 }
 
 /// Reads the changes of one group.
@@ -206,7 +302,13 @@ pub fn decode(payload: &Bytes) -> Result<Vec<Change>, Malformed> {
                 decode_schedule(body, codec::share(payload, bytes))?
             }
             CANCEL => decode_cancel(body)?,
+            PUT_OLD_TOPIC => Change::PutTopic(decode_old_topic(&mut body)?),
             PUT_TOPIC => Change::PutTopic(decode_topic(&mut body)?),
+            PUT_GROUP => decode_put_group(&mut body)?,
+            DELETE_GROUP => Change::DeleteGroup(GroupId(codec::get_u32(&mut body)?)),
+            SETTLE => Change::Progress(stored::decode_settle(&mut body)?),
+            NOTE => Change::Progress(stored::decode_note_change(&mut body)?),
+            SEEK => Change::Progress(stored::decode_seek(&mut body)?),
             DELETE_TOPIC => {
                 Change::DeleteTopic(TopicId::new(codec::get_u32(&mut body)?).ok_or(Malformed)?)
             }
@@ -233,6 +335,13 @@ fn decode_schedule(mut body: &[u8], bytes: Bytes) -> Result<Change, Malformed> {
         slots.push(Slot { due, topic, partition, offset, length });
     }
     Ok(Change::Schedule { first, bytes, slots })
+}
+
+fn decode_put_group(body: &mut &[u8]) -> Result<Change, Malformed> {
+    let group = stored::decode_group(body)?;
+    let count = codec::get_u16(body)?;
+    let starts: Result<Vec<u64>, Malformed> = (0..count).map(|_| codec::get_u64(body)).collect();
+    Ok(Change::PutGroup(group, starts?))
 }
 
 fn decode_cancel(mut body: &[u8]) -> Result<Change, Malformed> {

@@ -129,9 +129,26 @@ impl Batch {
 
     /// Its records, in order. After an error there are no more.
     pub fn records(&self) -> impl Iterator<Item = Result<Record<'_>, BatchError>> {
+        self.records_from(self.header.base_offset)
+    }
+
+    /// Its records from an offset on, in order. After an error there are no more.
+    pub fn records_from(&self, from: u64) -> impl Iterator<Item = Result<Record<'_>, BatchError>> {
         let mut cursor = Cursor(self.bytes.get(HEADER_BYTES..).unwrap_or_default());
         let mut left = self.header.count;
         let mut next_offset = self.header.base_offset;
+        while left > 0 && next_offset < from {
+            let mut behind = Cursor(cursor.0);
+            match Record::skim(&mut behind, &self.header) {
+                Ok((offset, _)) if (next_offset..from).contains(&offset) => {
+                    cursor = behind;
+                    left -= 1;
+                    next_offset = offset + 1;
+                }
+                // The first one wanted, or one that is not valid; parsing it tells.
+                _ => break,
+            }
+        }
         std::iter::from_fn(move || {
             if left == 0 {
                 // Bytes that no record owns must not pass for an intact batch.
@@ -207,7 +224,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    fn parse(cursor: &mut Cursor<'a>, batch: &BatchHeader) -> Result<Self, BatchError> {
+    /// Moves past a record; its offset, and what lies behind that.
+    fn skim(cursor: &mut Cursor<'a>, batch: &BatchHeader) -> Result<(u64, Cursor<'a>), BatchError> {
         let length = cursor.varint()?;
         let mut inner =
             Cursor(cursor.take(usize::try_from(length).ok().ok_or(BatchError::Record)?)?);
@@ -215,6 +233,11 @@ impl<'a> Record<'a> {
         let _timestamp_delta = inner.varint()?;
         let delta = u32::try_from(inner.varint()?).ok().ok_or(BatchError::Record)?;
         let offset = batch.base_offset.checked_add(u64::from(delta)).ok_or(BatchError::Record)?;
+        Ok((offset, inner))
+    }
+
+    fn parse(cursor: &mut Cursor<'a>, batch: &BatchHeader) -> Result<Self, BatchError> {
+        let (offset, mut inner) = Self::skim(cursor, batch)?;
         let key = inner.nullable()?;
         let value = inner.nullable()?.unwrap_or_default();
         let header_count = u32::try_from(inner.varint()?).ok().ok_or(BatchError::Record)?;

@@ -20,6 +20,7 @@ mod read;
 mod recovery;
 mod retention;
 mod scan;
+mod seek;
 mod segment;
 
 use std::collections::{HashMap, HashSet};
@@ -33,9 +34,10 @@ use parking_lot::{Mutex, RwLock};
 use punctual_model::ports::{
     Armed, Delivered, LogBounds, LogPosition, StoreError, Topic, TopicError,
 };
-use punctual_model::{Message, MessageId, Partition, Sequence, Span, Timestamp, TopicId};
+use punctual_model::{Lane, Message, MessageId, Partition, Sequence, Span, Timestamp, TopicId};
 
 use crate::disk::{Disk, DiskFile};
+use crate::lanes::PerLane;
 
 use batch::BatchWriter;
 use partition::{PartitionLog, State};
@@ -126,7 +128,8 @@ pub struct Logs {
     disk: Arc<dyn Disk>,
     options: LogOptions,
     topics: RwLock<HashMap<TopicId, Arc<[Arc<PartitionLog>]>>>,
-    delivery: Mutex<Delivery>,
+    /// One for each lane, so that neither waits for the other.
+    deliveries: PerLane<Mutex<Delivery>>,
     messages: AtomicU64,
     bytes: AtomicU64,
 }
@@ -153,7 +156,7 @@ impl Logs {
             disk,
             options,
             topics: RwLock::default(),
-            delivery: Mutex::default(),
+            deliveries: PerLane::default(),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -161,8 +164,8 @@ impl Logs {
 
     /// Opens or makes the partitions of a topic that are not open yet. `saved` is what the
     /// checkpoint has, in the order of [`prepare_checkpoint`](Self::prepare_checkpoint); other
-    /// topics may be among it. `delivered` receives the id of every record that the checkpoint does
-    /// not know; for a partition that `saved` does not name, that is every record.
+    /// topics may be among it. `delivered` receives id and offset of every record that the
+    /// checkpoint does not know; for a partition that `saved` does not name, that is every record.
     ///
     /// A tail that a crash left unfinished is cut, with a warning in the log of the process.
     ///
@@ -173,7 +176,7 @@ impl Logs {
         topic: TopicId,
         partitions: u16,
         saved: &[LogEnd],
-        delivered: &mut Vec<MessageId>,
+        delivered: &mut Vec<(MessageId, u64)>,
     ) -> Result<(), StoreError> {
         let mut logs: Vec<_> = self.partitions(topic).map_or_else(Vec::new, |open| open.to_vec());
         let numbers = (0..partitions).filter_map(Partition::new);
@@ -220,7 +223,7 @@ impl Logs {
         self.disk.sync_dir(all).map_err(|error| write_error(all, &error))
     }
 
-    /// Appends each message to its partition, in the order given, and answers how many were
+    /// Appends each message, all of one lane, to its partition, in the order given, and answers how many were
     /// appended. Messages of a topic that is not open are left out: it was deleted.
     ///
     /// After an error the same batch may be offered again; what had been appended is left out.
@@ -229,7 +232,8 @@ impl Logs {
     /// # Errors
     /// [`StoreError::Full`] when the disk is full; [`StoreError::Poisoned`] for any other failure.
     pub fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<u64, StoreError> {
-        let mut delivery = self.delivery.lock();
+        let Some(first) = batch.first() else { return Ok(0) };
+        let mut delivery = self.deliveries.of(first.key.sequence.lane()).lock();
         let delivery = &mut *delivery;
         delivery.appended.clear();
         delivery.sort(batch);
@@ -295,9 +299,9 @@ impl Logs {
         Ok(())
     }
 
-    /// Everything delivered so far has ended in the state that checkpoints save.
-    pub fn settled(&self) {
-        self.delivery.lock().unsettled.clear();
+    /// Everything of the lane delivered so far has ended in the state that checkpoints save.
+    pub fn settled(&self, lane: Lane) {
+        self.deliveries.of(lane).lock().unsettled.clear();
     }
 
     /// Delivered messages from `from.offset` on, at most `limit`; fewer when they are large.
@@ -315,6 +319,34 @@ impl Logs {
     /// [`TopicError::NotFound`] without such a partition.
     pub fn bounds(&self, topic: TopicId, partition: Partition) -> Result<LogBounds, TopicError> {
         self.partition(topic, partition)?.bounds()
+    }
+
+    /// The offset of the first record that was appended at `time` or later; the end of the log when
+    /// there is none.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn offset_at(
+        &self,
+        topic: TopicId,
+        partition: Partition,
+        time: Timestamp,
+    ) -> Result<u64, TopicError> {
+        self.partition(topic, partition)?.offset_at(time)
+    }
+
+    /// Bytes of log from `offset` to the end. Within a batch all records count as equally large;
+    /// otherwise it is exact.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn bytes_from(
+        &self,
+        topic: TopicId,
+        partition: Partition,
+        offset: u64,
+    ) -> Result<u64, TopicError> {
+        self.partition(topic, partition)?.bytes_from(offset)
     }
 
     /// The delivered message of that id, while the log still holds it.
@@ -361,6 +393,16 @@ impl Logs {
         Ok(held)
     }
 
+    /// Makes everything that was appended to the partition so far certain. A topic that is not open
+    /// needs nothing. Costs nothing when nothing was appended since the last call.
+    ///
+    /// # Errors
+    /// [`StoreError::Poisoned`] when the disk failed: the store must stop, because asking again
+    /// proves nothing. [`StoreError::Damaged`] when a file can not be opened.
+    pub fn sync_partition(&self, topic: TopicId, partition: Partition) -> Result<(), StoreError> {
+        self.partition(topic, partition).map_or(Ok(()), |log| log.sync())
+    }
+
     /// Where all logs end, and what must be synced before a checkpoint may say so. The caller
     /// syncs each, writes the checkpoint, and then calls
     /// [`confirm_checkpoint`](Self::confirm_checkpoint). If a sync fails, the store must stop.
@@ -375,16 +417,17 @@ impl Logs {
             .collect();
         // What is not settled yet is still pending for the checkpoint: it has to lie behind the
         // ends, so that recovery finds it. What was settled since the ends were taken need not.
-        let delivery = self.delivery.lock();
-        ends.retain_mut(|end| match delivery.unsettled.get(&end.place()) {
-            Some(None) => false,
-            Some(Some(before)) if before.offset < end.offset => {
-                *end = *before;
-                true
-            }
-            _ => true,
-        });
-        drop(delivery);
+        for (_, delivery) in self.deliveries.iter() {
+            let delivery = delivery.lock();
+            ends.retain_mut(|end| match delivery.unsettled.get(&end.place()) {
+                Some(None) => false,
+                Some(Some(before)) if before.offset < end.offset => {
+                    *end = *before;
+                    true
+                }
+                _ => true,
+            });
+        }
         ends.sort_unstable_by_key(LogEnd::place);
         (ends, unsynced)
     }
@@ -399,14 +442,20 @@ impl Logs {
         }
     }
 
-    /// Housekeeping, to be called about once a second: seals segments and applies retention.
+    /// Housekeeping, to be called about once a second: seals segments and applies retention. No
+    /// segment goes that holds an offset from `floor` of its partition on; `None` holds nothing.
     ///
     /// # Errors
     /// As the disk says. [`StoreError::Full`] and [`StoreError::Damaged`] leave everything usable.
-    pub fn maintain(&self, topics: &[Arc<Topic>], now: Timestamp) -> Result<(), StoreError> {
+    pub fn maintain(
+        &self,
+        topics: &[Arc<Topic>],
+        now: Timestamp,
+        floor: impl Fn(TopicId, Partition) -> Option<u64>,
+    ) -> Result<(), StoreError> {
         for topic in topics {
             for log in self.partitions(topic.id).iter().flat_map(|logs| logs.iter()) {
-                log.maintain(&topic.settings, now)?;
+                log.maintain(&topic.settings, now, floor(topic.id, log.partition))?;
             }
         }
         Ok(())

@@ -15,7 +15,9 @@ use punctual_model::{Partition, Timestamp, TopicId};
 use crate::disk::{Disk, Open};
 
 use super::batch::{BatchHeader, BatchWriter};
-use super::segment::{self, Kind, SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, Segment, write_error};
+use super::segment::{
+    self, Kind, SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, Segment, read_error, write_error,
+};
 use super::{LogEnd, LogOptions, Unsynced};
 
 /// The log of one partition.
@@ -39,6 +41,8 @@ pub(super) struct State {
     pub(super) last: Timestamp,
     /// Every record before this offset is known to a checkpoint.
     pub(super) checkpointed: u64,
+    /// Every record before this offset was synced by [`PartitionLog::sync`].
+    pub(super) certain: u64,
     /// Whether a file was made whose name was never synced.
     pub(super) dir_unsynced: bool,
     /// Whether something was appended since the last housekeeping.
@@ -170,6 +174,42 @@ impl PartitionLog {
             unsynced.push(Unsynced::Dir(Arc::clone(&self.disk), dir));
         }
         self.end_of(state)
+    }
+
+    /// Makes everything appended so far certain.
+    ///
+    /// Which bytes are not certain is told by offsets: the flags that a checkpoint goes by are
+    /// lowered when it takes the files, and it syncs them later.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        let dir = self.dir();
+        let mut unsynced = Vec::new();
+        let end = {
+            let mut state = self.state.lock();
+            let certain = state.certain.max(state.checkpointed);
+            // A file with a certain record has a certain name.
+            let named = |segment: &Segment| segment.base < certain;
+            let slot = state.segments.partition_point(|segment| segment.end <= certain);
+            let rest = state.segments.get_mut(slot..).unwrap_or_default();
+            let unnamed = !rest.iter().all(named);
+            for segment in rest.iter_mut().filter(|segment| segment.bytes > 0) {
+                let path = segment::path(&dir, segment.base, Kind::Log);
+                let file = segment.open(&*self.disk, &dir);
+                unsynced.push(Unsynced::File(file.map_err(|error| read_error(&path, &error))?));
+            }
+            if unnamed && !unsynced.is_empty() {
+                unsynced.push(Unsynced::Dir(Arc::clone(&self.disk), dir.clone()));
+            }
+            state.end
+        };
+        for one in unsynced {
+            // Never reported as a full disk: what a failed sync leaves behind can not be trusted.
+            one.sync().map_err(|error| {
+                StoreError::Poisoned(format!("{}: {error}", dir.display()).into())
+            })?;
+        }
+        let mut state = self.state.lock();
+        state.certain = state.certain.max(end);
+        Ok(())
     }
 
     /// Where the log ends now; nothing before the first append.

@@ -25,17 +25,20 @@ use super::segment::{self, Kind, Segment, damage, read_error};
 /// A page of messages is closed after this many bytes, so that no page fills the memory.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 /// How often a segment may vanish under a reader before that counts as damage.
-const VANISHED_MAX: usize = 64;
+pub(super) const VANISHED_MAX: usize = 64;
 
 /// Ids that are looked for, by their text.
 pub(super) type Missing = HashMap<[u8; ID_CHARS], MessageId>;
 
 /// What is needed to read one segment without any lock.
-struct View<'p> {
+pub(super) struct View<'p> {
     log: &'p PartitionLog,
-    base: u64,
-    end: u64,
-    bytes: u64,
+    /// Its first offset.
+    pub(super) base: u64,
+    /// The offset behind it.
+    pub(super) end: u64,
+    /// Bytes of whole batches.
+    pub(super) bytes: u64,
     sealed: bool,
     ids: Option<Trailer>,
     file: Option<Arc<dyn DiskFile>>,
@@ -46,9 +49,10 @@ struct View<'p> {
 }
 
 /// Why a view could not be read.
-enum Trouble {
+pub(super) enum Trouble {
     /// The segment was removed meanwhile.
     Vanished(StoreError),
+    /// Anything else.
     Store(StoreError),
 }
 
@@ -138,11 +142,17 @@ impl PartitionLog {
         let slot = state.segments.partition_point(|segment| segment.end <= offset);
         let mut rest = state.segments.iter().skip(slot);
         let segment = rest.find(|segment| segment.last().is_some_and(|last| last >= time))?;
-        let entry = segment.index.times.iter().rev().find(|entry| entry.time < time);
-        Some(self.view_of(segment, entry.map(|entry| segment.base + u64::from(entry.relative))))
+        Some(self.view_at(segment, time))
     }
 
-    fn view_of(&self, segment: &Segment, offset: Option<u64>) -> View<'_> {
+    /// A view with the entry in memory that is best for `time`.
+    pub(super) fn view_at(&self, segment: &Segment, time: Timestamp) -> View<'_> {
+        let entry = segment.index.times.iter().rev().find(|entry| entry.time < time);
+        self.view_of(segment, entry.map(|entry| segment.base + u64::from(entry.relative)))
+    }
+
+    /// A view with the entry in memory that is best for `offset`.
+    pub(super) fn view_of(&self, segment: &Segment, offset: Option<u64>) -> View<'_> {
         let before = |entry: &&OffsetEntry| {
             offset.is_some_and(|offset| segment.base + u64::from(entry.relative) <= offset)
         };
@@ -179,7 +189,8 @@ impl View<'_> {
         self.log.disk.open(&self.path(kind), Open::Existing)
     }
 
-    fn log_file(&self) -> Result<Arc<dyn DiskFile>, Trouble> {
+    /// The log file.
+    pub(super) fn log_file(&self) -> Result<Arc<dyn DiskFile>, Trouble> {
         match &self.file {
             Some(file) => Ok(Arc::clone(file)),
             None => self.open(Kind::Log).map_err(|error| self.lost(Kind::Log, &error)),
@@ -192,11 +203,13 @@ impl View<'_> {
         if gone { Trouble::Vanished(error) } else { Trouble::Store(error) }
     }
 
-    fn failed(&self, error: &io::Error) -> Trouble {
+    /// The log file could not be read.
+    pub(super) fn failed(&self, error: &io::Error) -> Trouble {
         Trouble::Store(read_error(&self.path(Kind::Log), error))
     }
 
-    fn bad(&self, bad: Bad) -> Trouble {
+    /// A batch is not intact.
+    pub(super) fn bad(&self, bad: Bad) -> Trouble {
         Trouble::Store(damage(&self.path(Kind::Log), bad.position, bad.error))
     }
 
@@ -211,14 +224,12 @@ impl View<'_> {
         let start = self.start(&*file, from);
         self.walk(
             &*file,
-            start,
+            (start, from),
             |header| header.last_offset >= from,
             |batch, record| {
-                if record.offset >= from {
-                    let delivered = batch.delivered(record)?;
-                    *weight += delivered.message.weight();
-                    page.push(delivered);
-                }
+                let delivered = batch.delivered(record)?;
+                *weight += delivered.message.weight();
+                page.push(delivered);
                 let full = page.len() >= limit || *weight >= PAGE_BYTES_MAX;
                 Ok(full.then_some(()))
             },
@@ -249,10 +260,10 @@ impl View<'_> {
             let holds = |header: &super::batch::BatchHeader| {
                 (header.base_offset..=header.last_offset).contains(&offset)
             };
-            return self.walk(&*file, start, holds, check);
+            return self.walk(&*file, (start, offset), holds, check);
         }
         let start = self.start_at_time(&*file, id.key.due);
-        self.walk(&*file, start, |header| header.timestamp >= id.key.due, check)
+        self.walk(&*file, (start, self.base), |header| header.timestamp >= id.key.due, check)
     }
 
     fn strike(&self, missing: &mut Missing, earliest: Timestamp) -> Result<(), Trouble> {
@@ -272,7 +283,7 @@ impl View<'_> {
         let start = self.start_at_time(&*file, earliest);
         self.walk(
             &*file,
-            start,
+            (start, self.base),
             |header| header.timestamp >= earliest,
             |_, record| {
                 if let Some(text) = record.id_text() {
@@ -284,11 +295,12 @@ impl View<'_> {
         .map(drop)
     }
 
-    /// Goes through the records of the batches that `wanted` picks, until `visit` answers.
+    /// Goes through the records of the batches that `wanted` picks, until `visit` answers. Starts at
+    /// a position, and leaves out records before an offset.
     fn walk<T>(
         &self,
         file: &dyn DiskFile,
-        start: u64,
+        (start, from): (u64, u64),
         wanted: impl Fn(&super::batch::BatchHeader) -> bool,
         mut visit: impl FnMut(&Batch, &Record<'_>) -> Result<Option<T>, BatchError>,
     ) -> Result<Option<T>, Trouble> {
@@ -302,7 +314,7 @@ impl View<'_> {
             let position = scanner.position();
             let batch = scanner.take(&header).map_err(|error| self.failed(&error))?;
             let batch = batch.map_err(|bad| self.bad(bad))?;
-            for record in batch.records() {
+            for record in batch.records_from(from) {
                 let answer = record.and_then(|record| visit(&batch, &record));
                 if let Some(answer) = answer.map_err(|error| self.bad(Bad { position, error }))? {
                     return Ok(Some(answer));
@@ -313,7 +325,7 @@ impl View<'_> {
     }
 
     /// Where to start looking for an offset: the index says so and the log agrees, or the front.
-    fn start(&self, file: &dyn DiskFile, offset: u64) -> u64 {
+    pub(super) fn start(&self, file: &dyn DiskFile, offset: u64) -> u64 {
         let Ok(relative) = u32::try_from(offset.saturating_sub(self.base)) else {
             return 0;
         };
@@ -333,7 +345,7 @@ impl View<'_> {
     }
 
     /// Where to start looking for records of `time` or later.
-    fn start_at_time(&self, file: &dyn DiskFile, time: Timestamp) -> u64 {
+    pub(super) fn start_at_time(&self, file: &dyn DiskFile, time: Timestamp) -> u64 {
         if let Some(hint) = self.hint {
             return if self.agrees(file, &hint) { u64::from(hint.position) } else { 0 };
         }

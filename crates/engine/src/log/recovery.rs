@@ -40,8 +40,8 @@ pub(super) struct Recovery<'a> {
     pub(super) dir: &'a Path,
     /// What the checkpoint says.
     pub(super) saved: Option<LogEnd>,
-    /// Receives the id of every record that the checkpoint does not know.
-    pub(super) delivered: &'a mut Vec<MessageId>,
+    /// Receives id and offset of every record that the checkpoint does not know.
+    pub(super) delivered: &'a mut Vec<(MessageId, u64)>,
 }
 
 impl Recovery<'_> {
@@ -218,8 +218,8 @@ impl Recovery<'_> {
                 Err(bad) => return Ok(Some(bad)),
             };
             for record in batch.records() {
-                let id = record.and_then(|record| record.id());
-                self.delivered.push(id.map_err(|error| damage(&log, position, error))?);
+                let found = record.and_then(|record| Ok((record.id()?, record.offset)));
+                self.delivered.push(found.map_err(|error| damage(&log, position, error))?);
             }
             segment.note(&header, self.options.index_interval_bytes);
         }

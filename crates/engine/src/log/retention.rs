@@ -1,8 +1,9 @@
 //! Housekeeping of a partition: sealing segments, and removing what is too old or too much.
 //!
 //! Whole segments go, oldest first, and never one with records that no checkpoint knows: recovery
-//! tells from the log what was delivered, so such a record would be delivered once more. One
-//! removal is certain before the next begins, so a crash never leaves a gap.
+//! tells from the log what was delivered, so such a record would be delivered once more. Nor one
+//! with records that somebody still needs, as the caller says with a floor. One removal is certain
+//! before the next begins, so a crash never leaves a gap.
 
 use std::sync::Arc;
 
@@ -18,18 +19,19 @@ use super::scan::Scanner;
 use super::segment::{self, Kind, Segment, damage, read_error, write_error};
 
 impl PartitionLog {
-    /// One round of housekeeping.
+    /// One round of housekeeping. Nothing from offset `floor` on is removed.
     pub(super) fn maintain(
         &self,
         settings: &TopicSettings,
         now: Timestamp,
+        floor: Option<u64>,
     ) -> Result<(), StoreError> {
         while let Some(base) = self.next_unsealed() {
             if !self.seal(base)? {
                 break;
             }
         }
-        self.retain(settings, now)?;
+        self.retain(settings, now, floor)?;
         self.rest();
         Ok(())
     }
@@ -92,12 +94,17 @@ impl PartitionLog {
         }
     }
 
-    fn retain(&self, settings: &TopicSettings, now: Timestamp) -> Result<(), StoreError> {
+    fn retain(
+        &self,
+        settings: &TopicSettings,
+        now: Timestamp,
+        floor: Option<u64>,
+    ) -> Result<(), StoreError> {
         let dir = self.dir();
         loop {
             let base = {
                 let mut state = self.state.lock();
-                if !is_excess(&state, settings, now) {
+                if is_held(&state, floor) || !is_excess(&state, settings, now) {
                     return Ok(());
                 }
                 if state.segments.len() == 1 {
@@ -133,7 +140,13 @@ fn find(state: &mut State, base: u64) -> Option<&mut Segment> {
     state.segments.iter_mut().find(|segment| segment.base == base)
 }
 
-/// Whether the oldest segment must go.
+/// Whether the oldest segment must stay, whatever the settings say.
+fn is_held(state: &State, floor: Option<u64>) -> bool {
+    let needed = floor.map_or(state.checkpointed, |floor| floor.min(state.checkpointed));
+    state.segments.first().is_some_and(|oldest| oldest.end > needed)
+}
+
+/// Whether the settings want the oldest segment to go.
 fn is_excess(state: &State, settings: &TopicSettings, now: Timestamp) -> bool {
     let Some(oldest) = state.segments.first() else {
         return false;
@@ -141,9 +154,6 @@ fn is_excess(state: &State, settings: &TopicSettings, now: Timestamp) -> bool {
     let Some(last) = oldest.last() else {
         return false;
     };
-    if oldest.end > state.checkpointed {
-        return false;
-    }
     let expired = settings.retention.is_some_and(|span| now.since(last) > span);
     let total: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
     // The active segment is not removed for its size: it is at most one segment too much.

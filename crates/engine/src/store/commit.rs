@@ -2,24 +2,38 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use punctual_model::ports::{CancelOutcome, StoreError, Topic};
-use punctual_model::{Event, Key, MessageId, Sequence, State as LifeState, TopicId};
+use punctual_model::group::{Group, GroupChange, Start};
+use punctual_model::limits::PARTITIONS_MAX;
+use punctual_model::ports::{CancelOutcome, StoreError, Topic, TopicError};
+use punctual_model::{
+    Event, Key, Lane, MessageId, Sequence, State as LifeState, TopicId, TopicKind, TopicName,
+};
 
 use crate::disk;
+use crate::groups::stored;
 use crate::journal::Position;
 use crate::journal::change::{self, Draft};
 use crate::journal::writer::Writer;
+use crate::lanes::PerLane;
+use crate::store::groups::{self, NewGroup, Planned};
+use crate::store::track::Track;
 use crate::store::{CommitError, InLogs, Outcome, Request, Store};
-use crate::timeline::Standing;
 use crate::timeline::run::Stamp;
+use crate::timeline::{Standing, State};
 
 /// Bytes of the journal taken by one cancelled message.
 const CANCEL_BYTES: usize = 20;
 /// Bytes of the journal taken by a topic at most.
 const TOPIC_BYTES: usize = 512;
+/// Bytes taken by a group with its topics, but for its settings and where it starts.
+const GROUP_BYTES: usize = 3 * TOPIC_BYTES;
+/// Bytes taken by the removal of a group with its topics.
+const REMOVAL_BYTES: usize = 64;
 
 /// Journal files behind one memory table at most: what a restart has to read.
 const JOURNAL_FILES_MAX: u64 = 3;
@@ -30,7 +44,12 @@ enum Step {
     Cancel(Vec<CancelOutcome>),
     PutTopic(Topic),
     SameTopic(Arc<Topic>),
-    DeleteTopic(Option<TopicId>),
+    DeleteTopic(Option<TopicId>, Vec<Arc<Group>>),
+    SameGroup(Arc<Group>),
+    ChangeGroup(Group),
+    NewGroup(Box<NewGroup>),
+    DeleteGroups(Vec<Arc<Group>>),
+    Progress(Vec<GroupChange>, Option<(Draft, Sequence)>),
     Refused(CommitError),
 }
 
@@ -48,7 +67,7 @@ impl Store {
             return refuse(&error);
         }
         let mut writer = self.writer.lock();
-        let room: usize = requests.iter().map(size).sum();
+        let room: usize = requests.iter().map(|request| self.size(request)).sum();
         if room > writer.payload_max() {
             return refuse(&StoreError::Busy);
         }
@@ -56,30 +75,33 @@ impl Store {
             Ok(refused) => refused,
             Err(error) => return refuse(&error),
         };
+        let start = writer.end();
         let steps = self.prepare(&mut writer, requests, refused);
-        if steps.iter().any(Step::is_written) {
-            match writer.write() {
-                Ok(end) => return self.apply(steps, end),
-                Err(error) => return refuse(&self.trust.lose("journal", error)),
+        if steps.iter().any(Step::is_written)
+            && let Err(error) = writer.write()
+        {
+            return refuse(&self.trust.lose("journal", error));
+        }
+        self.apply(steps, start..writer.end())
+    }
+
+    /// Whether a lane has memory for more entries. On a full disk it has as well, since they will
+    /// be refused anyway.
+    #[must_use]
+    pub fn has_room(&self, lane: Lane) -> bool {
+        !self.tracks.of(lane).is_crowded() || self.is_full() || self.trust.check().is_err()
+    }
+
+    /// Bytes a request takes in the journal at most, with all that goes with it.
+    fn size(&self, request: &Request) -> usize {
+        let doomed = match request {
+            Request::DeleteTopic(name) => {
+                self.topic_by_name(name).map_or(0, |topic| self.doomed_of(topic.id).len())
             }
-        }
-        let end = writer.end();
-        self.apply(steps, end)
-    }
-
-    /// Waits until there is memory for more entries. On a full disk the wait ends as well, since
-    /// they will be refused anyway.
-    pub fn wait_for_room(&self) {
-        let mut state = self.state.lock();
-        while !self.is_full() && self.trust.check().is_ok() && self.is_crowded(&state) {
-            self.room.wait_for(&mut state, std::time::Duration::from_millis(100));
-        }
-    }
-
-    fn is_crowded(&self, state: &crate::timeline::State) -> bool {
-        let tables =
-            state.frozen.is_some() && state.active.table.bytes() >= self.options.table_bytes;
-        tables || state.near.bytes() >= 2 * self.options.near_bytes
+            Request::DeleteGroup(id) => self.doomed_with(*id).len(),
+            _ => 0,
+        };
+        size(request) + doomed * REMOVAL_BYTES
     }
 
     /// Makes room in the journal. On a full disk, new entries are refused and room is made for
@@ -87,15 +109,15 @@ impl Store {
     fn make_room(&self, writer: &mut Writer, requests: &[Request]) -> Result<bool, StoreError> {
         let failed = |error: io::Error| self.trust.lose("journal", error);
         if !self.is_full() {
-            match writer.make_room(requests.iter().map(size).sum()) {
+            match writer.make_room(requests.iter().map(|request| self.size(request)).sum()) {
                 Err(error) if disk::is_full(&error) => {
                     self.reserve.spend().map_err(|error| self.trust.lose("reserve", error))?;
                 }
                 outcome => return outcome.map(|()| false).map_err(failed),
             }
         }
-        let rest = requests.iter().filter(|request| !matches!(request, Request::Schedule(_)));
-        let rest: usize = rest.map(size).sum();
+        let rest = requests.iter().filter(|request| !request.takes_room());
+        let rest: usize = rest.map(|request| self.size(request)).sum();
         if rest == 0 {
             return Ok(true);
         }
@@ -106,19 +128,29 @@ impl Store {
     }
 
     fn prepare(&self, writer: &mut Writer, requests: Vec<Request>, refused: bool) -> Vec<Step> {
-        let mut next = self.state.lock().next;
+        let mut next: PerLane<Option<Sequence>> = PerLane::default();
         let payload = writer.begin();
         let mut steps = Vec::with_capacity(requests.len());
         for request in requests {
             steps.push(match request {
-                Request::Schedule(_) if refused => Step::Refused(StoreError::Full.into()),
+                request if refused && request.takes_room() => {
+                    Step::Refused(StoreError::Full.into())
+                }
                 Request::Schedule(mut draft) => {
-                    let first = next;
-                    let after = first.get() + draft.slots.len() as u64;
-                    next = Sequence::new(after).expect("56 bits outlast any store");
-                    draft.number(first);
-                    payload.extend_from_slice(&draft.bytes);
+                    let first = self.number(payload, &mut next, &mut draft);
                     Step::Schedule(draft, first)
+                }
+                Request::Progress(changes, draft) => {
+                    match self.prepare_changes(payload, &changes) {
+                        Ok(()) => {
+                            let number = |mut draft: Draft| {
+                                let first = self.number(payload, &mut next, &mut draft);
+                                (draft, first)
+                            };
+                            Step::Progress(changes, draft.map(number))
+                        }
+                        Err(error) => Step::Refused(error.into()),
+                    }
                 }
                 Request::Cancel(ids, in_logs) => self.prepare_cancel(payload, ids, in_logs),
                 Request::PutTopic(name, settings) => {
@@ -133,16 +165,64 @@ impl Store {
                         (Err(error), _) => Step::Refused(error.into()),
                     }
                 }
-                Request::DeleteTopic(name) => {
-                    let topic = self.topic_by_name(&name).map(|topic| topic.id);
-                    if let Some(id) = topic {
-                        change::put_delete(payload, id);
+                Request::DeleteTopic(name) => self.prepare_delete(payload, &name),
+                Request::PutGroup(topic, name, settings, start) => {
+                    match self.plan_group(topic, &name, settings, start) {
+                        Ok(Planned::Same(group)) => Step::SameGroup(group),
+                        Ok(Planned::Changed(group)) => {
+                            change::put_group(payload, &group, &[]);
+                            Step::ChangeGroup(group)
+                        }
+                        Ok(Planned::New(_)) if refused => Step::Refused(StoreError::Full.into()),
+                        Ok(Planned::New(new)) => {
+                            groups::put_new_group(payload, &new);
+                            Step::NewGroup(new)
+                        }
+                        Err(error) => Step::Refused(error),
                     }
-                    Step::DeleteTopic(topic)
+                }
+                Request::DeleteGroup(id) => {
+                    let doomed = self.doomed_with(id);
+                    for group in &doomed {
+                        groups::put_group_removal(payload, group);
+                    }
+                    Step::DeleteGroups(doomed)
                 }
             });
         }
         steps
+    }
+
+    /// Gives the entries their numbers and appends them to the payload.
+    fn number(
+        &self,
+        payload: &mut Vec<u8>,
+        next: &mut PerLane<Option<Sequence>>,
+        draft: &mut Draft,
+    ) -> Sequence {
+        let lane = draft.lane;
+        let first = next.of(lane).unwrap_or_else(|| self.tracks.of(lane).next());
+        let after = Sequence::new(first.get() + draft.slots.len() as u64);
+        let after = after.filter(|after| after.lane() == lane);
+        *next.of_mut(lane) = Some(after.expect("55 bits outlast any store"));
+        draft.number(first);
+        payload.extend_from_slice(&draft.bytes);
+        first
+    }
+
+    fn prepare_delete(&self, payload: &mut Vec<u8>, name: &TopicName) -> Step {
+        let Some(topic) = self.topic_by_name(name) else {
+            return Step::DeleteTopic(None, Vec::new());
+        };
+        if topic.kind != TopicKind::Plain {
+            return Step::Refused(TopicError::Reserved.into());
+        }
+        let doomed = self.doomed_of(topic.id);
+        for group in &doomed {
+            groups::put_group_removal(payload, group);
+        }
+        change::put_delete(payload, topic.id);
+        Step::DeleteTopic(Some(topic.id), doomed)
     }
 
     /// Decides each cancel, and makes the successful ones hold at once, so that nothing fires what
@@ -153,12 +233,14 @@ impl Store {
         order.sort_by_key(|&place| ids.get(place).map(|id| id.key.sequence));
         let sorted: Vec<MessageId> =
             order.iter().filter_map(|&place| ids.get(place).copied()).collect();
-        let (mut state, stamps) = match self.state_and_stamps(&sorted) {
+        let (mut states, stamps) = match self.states_and_stamps(&sorted) {
             Ok(found) => found,
             Err(error) => return Step::Refused(error.into()),
         };
-        let standings: Vec<Standing> =
-            sorted.iter().zip(stamps).map(|(id, stamp)| state.standing(*id, stamp)).collect();
+        let standing = |(id, stamp): (&MessageId, Option<Stamp>)| {
+            states.of(id.key.sequence.lane()).standing(*id, stamp)
+        };
+        let standings: Vec<Standing> = sorted.iter().zip(stamps).map(standing).collect();
         let in_logs = match in_logs {
             InLogs::Known(known) => known,
             InLogs::Unknown => HashMap::new(),
@@ -173,6 +255,7 @@ impl Store {
         let mut cancelled: Vec<(Key, TopicId)> = Vec::new();
         let mut outcomes = vec![CancelOutcome::NotFound; ids.len()];
         for ((place, id), standing) in order.into_iter().zip(sorted).zip(standings) {
+            let state = states.of_mut(id.key.sequence.lane());
             let outcome = match standing {
                 Standing::In(state_now) => match state_now.after(Event::Cancel) {
                     Some(_) if state.cancel(id.key, id.topic) => {
@@ -192,7 +275,7 @@ impl Store {
                 *slot = outcome;
             }
         }
-        drop(state);
+        drop(states);
         if !cancelled.is_empty() {
             change::put_cancel(payload, &cancelled);
         }
@@ -205,65 +288,131 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] when the disk does not answer.
     pub fn past_in_logs(&self, ids: &[MessageId]) -> Result<HashMap<MessageId, bool>, StoreError> {
-        let (state, stamps) = self.state_and_stamps(ids)?;
+        let (states, stamps) = self.states_and_stamps(ids)?;
         let is_past = |(id, stamp): (&MessageId, Option<Stamp>)| {
-            (state.standing(*id, stamp) == Standing::Past).then_some(*id)
+            let standing = states.of(id.key.sequence.lane()).standing(*id, stamp);
+            (standing == Standing::Past).then_some(*id)
         };
         let past: Vec<MessageId> = ids.iter().zip(stamps).filter_map(is_past).collect();
-        drop(state);
+        drop(states);
         let held = self.logs.held_of(&past)?;
         Ok(past.into_iter().map(|id| (id, held.contains(&id))).collect())
     }
 
-    fn apply(&self, steps: Vec<Step>, end: Position) -> Answers {
+    /// Makes visible what stands in this stretch of the journal.
+    fn apply(&self, steps: Vec<Step>, journal: Range<Position>) -> Answers {
         let mut answers = Vec::with_capacity(steps.len());
-        let mut hurry = false;
+        let mut touched: PerLane<bool> = PerLane::default();
+        let mut hurry: PerLane<bool> = PerLane::default();
         for step in steps {
             answers.push(match step {
                 Step::Schedule(draft, first) => {
-                    let bytes = Bytes::from(draft.bytes);
-                    hurry |= self.state.lock().admit(bytes, &draft.slots);
+                    let lane = draft.lane;
+                    *touched.of_mut(lane) = true;
+                    *hurry.of_mut(lane) |= self.admit(draft, journal.start);
                     Ok(Outcome::Scheduled(first))
+                }
+                Step::Progress(changes, draft) => {
+                    let mut groups = self.groups.lock();
+                    for change in changes {
+                        groups.apply(change);
+                    }
+                    drop(groups);
+                    Ok(Outcome::Progressed(draft.map(|(draft, first)| {
+                        let lane = draft.lane;
+                        *touched.of_mut(lane) = true;
+                        *hurry.of_mut(lane) |= self.admit(draft, journal.start);
+                        first
+                    })))
                 }
                 Step::Cancel(outcomes) => Ok(Outcome::Cancelled(outcomes)),
                 Step::SameTopic(topic) => Ok(Outcome::Topic(topic)),
                 Step::PutTopic(topic) => self.apply_put(topic),
-                Step::DeleteTopic(topic) => self.apply_delete(topic),
+                Step::DeleteTopic(topic, doomed) => self.apply_delete_all(topic, &doomed),
+                Step::SameGroup(group) => Ok(Outcome::Group(group)),
+                Step::ChangeGroup(group) => Ok(Outcome::Group(self.groups.lock().put(group, &[]))),
+                Step::NewGroup(new) => self.apply_new_group(*new).map(Outcome::Group),
+                Step::DeleteGroups(doomed) => self
+                    .apply_delete_all(None, &doomed)
+                    .map(|_| Outcome::Deleted(!doomed.is_empty())),
                 Step::Refused(error) => Err(error),
             });
         }
-        let mut state = self.state.lock();
-        if state.near.bytes() > self.options.near_bytes {
-            state.shrink(self.options.near_bytes / 2);
+        for (lane, track) in self.tracks.iter() {
+            if *touched.of(lane) {
+                self.keep_small(track, &mut track.state.lock(), journal.end);
+            } else if let Some(mut state) = track.state.try_lock() {
+                // Who has nothing to do with a lane does not wait for it; the next group will do.
+                self.keep_small(track, &mut state, journal.end);
+            }
         }
-        // Small groups and cancels fill the journal without filling the table.
-        let journaled = end.0.saturating_sub(state.active.table.journal_start.0);
-        let full = state.active.table.bytes() >= self.options.table_bytes
-            || journaled >= JOURNAL_FILES_MAX * self.options.journal_file_bytes;
-        if state.frozen.is_none() && full {
-            state.freeze(end);
-        }
-        drop(state);
-        if hurry && let Some(listener) = &*self.listener.read() {
-            listener();
+        for (lane, _) in hurry.iter().filter(|(_, hurry)| **hurry) {
+            if let Some(listener) = &*self.listener.read() {
+                listener(lane);
+            }
         }
         answers
     }
 
-    fn apply_put(&self, topic: Topic) -> Result<Outcome, CommitError> {
+    /// Sees to it that neither memory nor what a restart has to read grows without end.
+    fn keep_small(&self, track: &Track, state: &mut State, end: Position) {
+        if state.near.bytes() > track.near_bytes {
+            state.shrink(track.near_bytes / 2);
+        }
+        // Small groups, cancels and the other lane fill the journal without filling the table.
+        let table = &state.active.table;
+        let journaled = end.0.saturating_sub(table.journal_start.0);
+        let full = table.bytes() >= track.table_bytes || journaled >= self.journal_bytes_max();
+        if full && !table.is_empty() && state.frozen.is_none() {
+            self.freeze_table(state, end);
+        }
+    }
+
+    /// Bytes of journal that a restart has to read for one table at most.
+    pub(super) const fn journal_bytes_max(&self) -> u64 {
+        JOURNAL_FILES_MAX * self.options.journal_file_bytes
+    }
+
+    /// Sets the active table of a lane aside.
+    pub(super) fn freeze_table(&self, state: &mut State, end: Position) {
+        state.freeze(end);
+        self.frozen.fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes in entries; answers whether one is due before what was armed.
+    fn admit(&self, draft: Draft, journal_start: Position) -> bool {
+        let mut state = self.tracks.of(draft.lane).state.lock();
+        state.begin_at(journal_start);
+        state.admit(Bytes::from(draft.bytes), &draft.slots)
+    }
+
+    pub(super) fn apply_put(&self, topic: Topic) -> Result<Outcome, CommitError> {
         let (id, partitions) = (topic.id, topic.settings.partitions);
         self.with_reserve(|| self.logs.open(id, partitions, &[], &mut Vec::new()))
             .map_err(|error| self.trust.lose("topic", error))?;
-        self.state.lock().topics.insert(id);
+        for (_, track) in self.tracks.iter() {
+            track.state.lock().topics.insert(id);
+        }
         Ok(Outcome::Topic(self.catalogue.write().put(topic)))
     }
 
-    fn apply_delete(&self, topic: Option<TopicId>) -> Result<Outcome, CommitError> {
-        let Some(id) = topic else { return Ok(Outcome::Deleted(false)) };
-        self.catalogue.write().delete(id);
-        self.state.lock().drop_topic(id);
-        self.logs.remove(id).map_err(|error| self.trust.lose("topic", error))?;
-        Ok(Outcome::Deleted(true))
+    fn apply_delete_all(
+        &self,
+        topic: Option<TopicId>,
+        doomed: &[Arc<Group>],
+    ) -> Result<Outcome, CommitError> {
+        for group in doomed {
+            self.groups.lock().delete(group.id);
+        }
+        let own = doomed.iter().flat_map(|group| [group.retry, group.dead]);
+        for id in own.chain(topic) {
+            self.catalogue.write().delete(id);
+            for (_, track) in self.tracks.iter() {
+                track.state.lock().drop_topic(id);
+            }
+            self.logs.remove(id).map_err(|error| self.trust.lose("topic", error))?;
+        }
+        Ok(Outcome::Deleted(topic.is_some()))
     }
 
     /// Waits until everything written to the journal is on disk.
@@ -279,9 +428,18 @@ impl Store {
 impl Step {
     fn is_written(&self) -> bool {
         match self {
-            Self::Schedule(..) | Self::PutTopic(_) | Self::DeleteTopic(Some(_)) => true,
+            Self::Schedule(..)
+            | Self::PutTopic(_)
+            | Self::DeleteTopic(Some(_), _)
+            | Self::ChangeGroup(_)
+            | Self::NewGroup(_) => true,
             Self::Cancel(outcomes) => outcomes.contains(&CancelOutcome::Cancelled),
-            Self::SameTopic(_) | Self::DeleteTopic(None) | Self::Refused(_) => false,
+            Self::DeleteGroups(doomed) => !doomed.is_empty(),
+            Self::Progress(changes, draft) => !changes.is_empty() || draft.is_some(),
+            Self::SameTopic(_)
+            | Self::SameGroup(_)
+            | Self::DeleteTopic(None, _)
+            | Self::Refused(_) => false,
         }
     }
 }
@@ -291,6 +449,15 @@ pub(crate) fn size(request: &Request) -> usize {
     match request {
         Request::Schedule(draft) => draft.bytes.len(),
         Request::Cancel(ids, _) => ids.len() * CANCEL_BYTES + 16,
-        Request::PutTopic(..) | Request::DeleteTopic(_) => TOPIC_BYTES,
+        Request::PutTopic(..) => TOPIC_BYTES,
+        Request::PutGroup(_, _, settings, start) => {
+            let starts = if *start == Start::Latest { 8 * usize::from(PARTITIONS_MAX) } else { 0 };
+            GROUP_BYTES + starts + groups::settings_size(settings)
+        }
+        Request::DeleteTopic(_) | Request::DeleteGroup(_) => TOPIC_BYTES,
+        Request::Progress(changes, draft) => {
+            let changes: usize = changes.iter().map(stored::change_size).sum();
+            changes + draft.as_ref().map_or(0, |draft| draft.bytes.len())
+        }
     }
 }

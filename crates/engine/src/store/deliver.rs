@@ -1,9 +1,9 @@
-//! The way out: arm, claim, deliver, settle.
+//! The way out of a lane: arm, claim, deliver, settle. A batch is always of one lane.
 
 use std::sync::atomic::Ordering;
 
-use punctual_model::Timestamp;
 use punctual_model::ports::{ArmLimit, Armed, Origin, StoreError};
+use punctual_model::{Lane, Timestamp};
 
 use crate::record;
 use crate::store::Store;
@@ -14,17 +14,23 @@ use crate::timeline::merge::Taken;
 const NEAR: u64 = 0;
 
 impl Store {
-    /// The next entries due before `until`.
+    /// The next entries of a lane due before `until`.
     ///
     /// # Errors
     /// [`StoreError::Poisoned`] once the store has stopped.
-    pub fn arm(&self, until: Timestamp, limit: ArmLimit) -> Result<Vec<Armed>, StoreError> {
+    pub fn arm(
+        &self,
+        lane: Lane,
+        until: Timestamp,
+        limit: ArmLimit,
+    ) -> Result<Vec<Armed>, StoreError> {
         self.trust.check()?;
-        let mut reader = self.reader.lock();
+        let track = self.tracks.of(lane);
+        let mut reader = track.reader.lock();
         let changes = {
-            let mut state = self.state.lock();
+            let mut state = track.state.lock();
             state.look_ahead(until, self.options.horizon);
-            state.shrink(self.options.near_bytes);
+            state.shrink(track.near_bytes);
             std::mem::take(&mut state.changes)
         };
         if !changes.is_empty() {
@@ -32,7 +38,7 @@ impl Store {
         }
         let taken = loop {
             let damaged = reader.fill(until, limit);
-            let mut state = self.state.lock();
+            let mut state = track.state.lock();
             self.note_damage(&mut state, damaged);
             let waiting = reader.waiting();
             let taken = reader.hand_out(&mut state, until, limit);
@@ -42,12 +48,6 @@ impl Store {
                 break taken;
             }
         };
-        let state = self.state.lock();
-        let crowded = state.near.bytes() >= self.options.near_bytes;
-        drop(state);
-        if !crowded {
-            self.room.notify_all();
-        }
         Ok(taken.into_iter().filter_map(armed).collect())
     }
 
@@ -71,7 +71,8 @@ impl Store {
     /// [`StoreError::Poisoned`] once the store has stopped.
     pub fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
         self.trust.check()?;
-        let mut state = self.state.lock();
+        let Some(lane) = lane_of(batch) else { return Ok(()) };
+        let mut state = self.tracks.of(lane).state.lock();
         batch.retain(|armed| {
             let withdrawn = state.is_withdrawn(armed.key.sequence, armed.topic);
             if withdrawn {
@@ -94,14 +95,22 @@ impl Store {
 
     /// Ends everything in `batch`.
     pub fn settle(&self, batch: &[Armed]) {
-        let mut state = self.state.lock();
+        let Some(lane) = lane_of(batch) else { return };
+        let mut state = self.tracks.of(lane).state.lock();
         for armed in batch {
             state.end_handed(armed.key, armed.topic, origin(armed));
         }
         state.set_in_flight(Vec::new());
         drop(state);
-        self.logs.settled();
+        self.logs.settled(lane);
     }
+}
+
+/// The lane of a batch; one without entries has none, and asks for nothing.
+fn lane_of(batch: &[Armed]) -> Option<Lane> {
+    let lane = batch.first()?.key.sequence.lane();
+    debug_assert!(batch.iter().all(|armed| armed.key.sequence.lane() == lane), "all of one lane");
+    Some(lane)
 }
 
 fn origin(armed: &Armed) -> Option<u64> {

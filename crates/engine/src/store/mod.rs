@@ -1,36 +1,46 @@
 //! The store without its threads: every step is a call, so a test can take them one by one.
 //!
-//! Locks, in the order they may be taken: `writer`, `checkpoints`, `reader`, `state`. None is held
-//! while waiting for somebody outside, and `state` never while waiting for the disk.
+//! What is pending lies in lanes, each with locks of its own, so that neither waits for the other.
+//!
+//! Locks, in the order they may be taken: `writer`, `checkpoints`, the `reader` of a lane, the
+//! `state` of a lane (of two states, that of the messages first), `groups`. None is held while waiting for
+//! somebody outside, and a `state` never while waiting for the disk.
 
+mod track;
 mod commit;
 mod lookup;
 mod deliver;
+mod groups;
 mod upkeep;
+mod format;
 mod recovery;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex, RwLock};
-use punctual_model::ports::{StoreError, Topic, TopicError};
-use punctual_model::{MessageId, Sequence, TopicId, TopicName, TopicSettings};
+use parking_lot::{Mutex, RwLock};
+use punctual_model::group::{Group, GroupChange, GroupId, GroupName, GroupSettings, Start};
+use punctual_model::ports::{GroupError, StoreError, Topic, TopicError};
+use punctual_model::{Lane, MessageId, Sequence, TopicId, TopicName, TopicSettings};
 
 use crate::catalogue::Catalogue;
 use crate::disk::Disk;
+use crate::groups::Groups;
 use crate::journal::change::Draft;
 use crate::journal::writer::Writer;
+use crate::lanes::PerLane;
 use crate::log::Logs;
 use crate::options::Options;
 use crate::reserve::Reserve;
-use crate::timeline::State;
-use crate::timeline::merge::Reader;
+use crate::store::track::Track;
 use crate::trust::Trust;
 
 pub(crate) use commit::size as commit_size;
 pub use recovery::OpenError;
 pub use upkeep::{Progress, Upkeep};
+
+type Listener = Arc<dyn Fn(Lane) + Send + Sync>;
 
 /// An open store.
 pub struct Store {
@@ -40,13 +50,16 @@ pub struct Store {
     disk: Arc<dyn Disk>,
     writer: Mutex<Writer>,
     checkpoints: Mutex<upkeep::Kept>,
-    reader: Mutex<Reader>,
-    state: Mutex<State>,
-    /// Told when a table was written out, or the near future has room again.
-    room: Condvar,
+    tracks: PerLane<Track>,
+    /// The number of the next run, of whichever lane.
+    next_run: AtomicU64,
+    /// Tables that wait to be written out.
+    frozen: AtomicUsize,
     catalogue: RwLock<Catalogue>,
+    /// The last lock to be taken.
+    groups: Mutex<Groups>,
     reserve: Reserve,
-    listener: RwLock<Option<Arc<dyn Fn() + Send + Sync>>>,
+    listener: RwLock<Option<Listener>>,
     damaged_blocks: AtomicU64,
     _lock: Box<dyn Send + Sync>,
 }
@@ -60,7 +73,7 @@ impl std::fmt::Debug for Store {
 /// A change somebody asks for.
 #[derive(Debug)]
 pub enum Request {
-    /// Store these entries.
+    /// Store these entries, of one lane.
     Schedule(Draft),
     /// Cancel these messages, with what is known of the logs.
     Cancel(Vec<MessageId>, InLogs),
@@ -68,6 +81,43 @@ pub enum Request {
     PutTopic(TopicName, TopicSettings),
     /// Remove a topic.
     DeleteTopic(TopicName),
+    /// Make or change a group; the last says where a new one starts.
+    PutGroup(TopicId, GroupName, GroupSettings, Start),
+    /// Remove a group.
+    DeleteGroup(GroupId),
+    /// Change the progress of groups, and with it store these entries.
+    Progress(Vec<GroupChange>, Option<Draft>),
+}
+
+impl Request {
+    /// The lane in whose line it waits: that of its entries, otherwise that of the messages.
+    pub(crate) const fn lane(&self) -> Lane {
+        match self {
+            Self::Schedule(draft) | Self::Progress(_, Some(draft)) => draft.lane,
+            Self::Progress(_, None) => Lane::Retry,
+            Self::Cancel(..)
+            | Self::PutTopic(..)
+            | Self::DeleteTopic(_)
+            | Self::PutGroup(..)
+            | Self::DeleteGroup(_) => Lane::Message,
+        }
+    }
+
+    /// Whether it brings entries, for which there has to be memory.
+    pub(crate) const fn takes_room(&self) -> bool {
+        matches!(self, Self::Schedule(_) | Self::Progress(_, Some(_)))
+    }
+
+    /// Whether it has to be a group of its own: what it comes to depends on the changes before it.
+    pub(crate) const fn is_alone(&self) -> bool {
+        match self {
+            Self::PutTopic(..)
+            | Self::DeleteTopic(_)
+            | Self::PutGroup(..)
+            | Self::DeleteGroup(_) => true,
+            Self::Schedule(_) | Self::Cancel(..) | Self::Progress(..) => false,
+        }
+    }
 }
 
 /// What a cancel knows of messages that ended long ago.
@@ -89,8 +139,12 @@ pub enum Outcome {
     Cancelled(Vec<punctual_model::ports::CancelOutcome>),
     /// The topic as it is now.
     Topic(Arc<Topic>),
-    /// Whether there was such a topic.
+    /// Whether there was such a topic or group.
     Deleted(bool),
+    /// The group as it is now.
+    Group(Arc<Group>),
+    /// Applied; the entries, if there were any, have the numbers from this one on.
+    Progressed(Option<Sequence>),
 }
 
 impl Store {
@@ -115,8 +169,13 @@ impl Store {
     /// Pending entries of each topic that has any.
     #[must_use]
     pub fn counts(&self) -> Vec<(TopicId, u64)> {
-        let state = self.state.lock();
-        state.counts.iter().filter(|(_, n)| **n > 0).map(|(&topic, &n)| (topic, n)).collect()
+        let mut counts: HashMap<TopicId, u64> = HashMap::new();
+        for (_, track) in self.tracks.iter() {
+            for (&topic, &count) in track.state.lock().counts.iter().filter(|(_, n)| **n > 0) {
+                *counts.entry(topic).or_default() += count;
+            }
+        }
+        counts.into_iter().collect()
     }
 
     /// The topic logs.
@@ -125,8 +184,9 @@ impl Store {
         &self.logs
     }
 
-    /// Calls `listener` whenever something is accepted that is due before what was armed.
-    pub fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>) {
+    /// Calls `listener` whenever something is accepted that is due before what was armed in its
+    /// lane.
+    pub fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>) {
         *self.listener.write() = Some(listener);
     }
 
@@ -151,7 +211,7 @@ impl Store {
     /// Whether a table waits to be written out.
     #[must_use]
     pub fn needs_flush(&self) -> bool {
-        self.state.lock().frozen.is_some()
+        self.frozen.load(Ordering::Acquire) > 0
     }
 
     /// Does `work`; on a full disk once more with the reserve given up.
@@ -175,7 +235,7 @@ pub(crate) fn topic_refusal(error: CommitError) -> TopicError {
     match error {
         CommitError::Topic(error) => error,
         CommitError::Store(error) => TopicError::Store(error),
-        CommitError::AskLogs(_) => TopicError::Store(StoreError::Busy),
+        CommitError::Group(_) | CommitError::AskLogs(_) => TopicError::Store(StoreError::Busy),
     }
 }
 
@@ -188,6 +248,9 @@ pub enum CommitError {
     /// The topic call makes no sense.
     #[error(transparent)]
     Topic(#[from] TopicError),
+    /// The group call makes no sense.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The logs have to be asked about some of these messages first.
     #[error("the logs have to be asked first")]
     AskLogs(Vec<MessageId>),

@@ -3,38 +3,41 @@
 //! The work depends on what happened since the last checkpoint, never on how much is pending: the
 //! checkpoint, the footers of the runs, the journal behind the checkpoint, the tails of the logs.
 
-use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
+use punctual_model::group::{GroupChange, Mark};
 use punctual_model::ports::StoreError;
-use punctual_model::{MessageId, Sequence};
+use punctual_model::{Lane, MessageId, Partition, Sequence, Source, TopicId};
 
 use crate::catalogue::Catalogue;
-use crate::checkpoint::{self, Checkpoint};
-use crate::disk::{self, Disk, Open};
+use crate::checkpoint::{self, Checkpoint, SavedLane};
+use crate::disk::Disk;
+use crate::groups::Groups;
+use crate::groups::progress::Stray;
 use crate::journal::change::Change;
 use crate::journal::reader::{self, Tail};
 use crate::journal::writer::{Start, Writer};
+use crate::lanes::PerLane;
 use crate::log::{LogEnd, Logs};
 use crate::options::Options;
 use crate::reserve::Reserve;
 use crate::store::Store;
+use crate::store::format::{self, FORMAT_VERSION, Format};
+use crate::store::track::Track;
 use crate::store::upkeep::{Kept, Refs};
-use crate::timeline::merge::{Reader, ShelfChange};
+use crate::timeline::merge::ShelfChange;
 use crate::timeline::run::{self, Run};
 use crate::timeline::shelf::Shelved;
 use crate::timeline::{State, Tabled};
 use crate::trust::Trust;
 
-/// The version of the data directory as a whole.
-const FORMAT_VERSION: u32 = 1;
-const FORMAT_PATH: &str = "FORMAT";
-const LOCK_PATH: &str = "LOCK";
+/// Locked while a process has the store open.
+pub(super) const LOCK_PATH: &str = "LOCK";
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +69,8 @@ impl Store {
             io::ErrorKind::WouldBlock => OpenError::InUse,
             _ => OpenError::Disk(LOCK_PATH, error),
         })?;
-        let Format { salt, journal_file_bytes } = open_format(&*disk, options.journal_file_bytes)?;
+        let Format { salt, journal_file_bytes, .. } =
+            format::open(&*disk, options.journal_file_bytes)?;
         // Positions count in files of this size, so that of the first start stays.
         let options = Options { journal_file_bytes, ..options };
         // A process that was killed may have left names that are visible and not certain. What is
@@ -90,9 +94,12 @@ impl Store {
         let writer = start_writer(&disk, shape, &options, &saved, tail)?;
         let reserve = Reserve::open(Arc::clone(&disk), options.reserve_bytes)
             .map_err(|error| OpenError::Disk("reserve", error))?;
+        let runs_of = |(lane, saved): (Lane, &SavedLane)| {
+            saved.runs.iter().map(|run| (lane, run.number, 0)).collect::<Vec<_>>()
+        };
         let refs = Refs {
             journal: saved.journal,
-            runs: saved.runs.iter().map(|run| (run.number, 0)).collect(),
+            runs: saved.lanes.iter().flat_map(runs_of).collect(),
             log_ends: saved.log_ends,
         };
         let kept = Kept {
@@ -101,17 +108,19 @@ impl Store {
             newest: refs.clone(),
             older: refs,
         };
+        let tracks = rebuilt.states.map(|lane, state| Track::new(lane, &options, state));
         Ok(Self {
+            tracks,
+            next_run: AtomicU64::new(rebuilt.next_run),
+            frozen: AtomicUsize::new(0),
             options,
             trust: Trust::default(),
             logs,
             disk,
             writer: Mutex::new(writer),
             checkpoints: Mutex::new(kept),
-            reader: Mutex::new(Reader::default()),
-            state: Mutex::new(rebuilt.state),
-            room: Condvar::new(),
             catalogue: RwLock::new(rebuilt.catalogue),
+            groups: Mutex::new(rebuilt.groups),
             reserve,
             listener: RwLock::new(None),
             damaged_blocks: AtomicU64::new(0),
@@ -120,100 +129,216 @@ impl Store {
     }
 }
 
-/// The state as it comes back.
+/// What is pending and the topics, as they come back.
 struct Rebuilt {
-    state: State,
+    states: PerLane<State>,
+    /// What the checkpoint's runs hold, or what had ended by then, ends before these.
+    firsts: PerLane<Sequence>,
+    next_run: u64,
     catalogue: Catalogue,
+    groups: Groups,
+    /// What the journal says of messages whose place the checkpoint does not vouch for.
+    unproven: HashMap<Source, Vec<(Mark, Stray)>>,
+    /// How far the checkpoint vouches for each log.
+    proven: HashMap<(TopicId, Partition), u64>,
 }
 
 impl Rebuilt {
     fn new(disk: &dyn Disk, saved: &Checkpoint) -> Result<Self, OpenError> {
         let catalogue = Catalogue::new(saved.topics.clone(), saved.next_topic);
-        let mut state = State::new(saved.next, saved.journal);
-        state.topics = saved.topics.iter().map(|topic| topic.id).collect();
-        state.cancelled = saved.cancelled.clone();
-        state.next_run = saved.next_run.max(1);
-        for known in &saved.runs {
-            let run = Arc::new(Run::open(disk, known.number)?);
-            let mut shelved = Shelved::new(Arc::clone(&run), known.watermark);
-            shelved.floor = known.watermark;
-            shelved.gone = known.ended.clone();
-            shelved.counts.clone_from(&known.counts);
-            for (&topic, &count) in &known.counts {
-                *state.counts.entry(topic).or_default() += count;
-            }
-            state.shelve(shelved);
-            state.changes.push(ShelfChange::Add(run, known.watermark));
-        }
-        Ok(Self { state, catalogue })
+        let states = PerLane::try_new(|lane| rebuild(disk, saved, lane))?;
+        let runs = saved.lanes.iter().flat_map(|(_, saved)| &saved.runs);
+        let next_run = runs.map(|run| run.number + 1).max().unwrap_or(1).max(saved.next_run);
+        let firsts = PerLane::new(|lane| saved.lanes.of(lane).first);
+        let proven = saved.log_ends.iter().map(|end| ((end.topic, end.partition), end.offset));
+        Ok(Self {
+            states,
+            firsts,
+            next_run,
+            catalogue,
+            groups: saved.groups.clone(),
+            unproven: HashMap::new(),
+            proven: proven.collect(),
+        })
     }
 
     fn apply(&mut self, change: Change) -> Result<(), StoreError> {
         match change {
             Change::Schedule { first, bytes, slots } => {
-                if self.state.active.table.is_empty() {
-                    let start = self.state.active.table.journal_start;
-                    self.state.active = Tabled::new(first, start);
-                    self.state.next = first;
+                // The journal is read from where one of the lanes needs it; the other may need
+                // less of it.
+                if first < *self.firsts.of(first.lane()) {
+                    return Ok(());
                 }
-                self.state.skip_to(first)?;
-                self.state.admit(bytes, &slots);
+                let state = self.states.of_mut(first.lane());
+                if state.active.table.is_empty() {
+                    let start = state.active.table.journal_start;
+                    state.active = Tabled::new(first, start);
+                    state.next = first;
+                }
+                state.skip_to(first)?;
+                state.admit(bytes, &slots);
             }
             Change::Cancel(messages) => {
                 for (key, topic) in messages {
-                    self.state.cancel(key, topic);
+                    self.states.of_mut(key.sequence.lane()).cancel(key, topic);
                 }
             }
             Change::PutTopic(topic) => {
-                self.state.topics.insert(topic.id);
+                for (_, state) in self.states.iter_mut() {
+                    state.topics.insert(topic.id);
+                }
                 self.catalogue.put(topic);
             }
             Change::DeleteTopic(topic) => {
                 self.catalogue.delete(topic);
-                self.state.drop_topic(topic);
+                for (_, state) in self.states.iter_mut() {
+                    state.drop_topic(topic);
+                }
             }
+            Change::PutGroup(group, starts) => {
+                self.groups.put(group, &starts);
+            }
+            Change::DeleteGroup(group) => {
+                self.groups.delete(group);
+                self.unproven.retain(|source, _| source.group != group);
+            }
+            Change::Progress(change) => self.progress(change),
         }
         Ok(())
     }
 
-    /// Applies what the checkpoint knows about entries that the journal brought back.
-    fn finish(&mut self, saved: &Checkpoint) {
-        for number in &saved.ended {
-            if let Some(sequence) = Sequence::new(number)
-                && let Some(index) = self.state.active.table.index(sequence)
-                && let Some(slot) = self.state.active.table.slot(index)
-            {
-                let (key, topic) = (slot.key(sequence), slot.topic);
-                self.state.end_unread(key, topic);
+    /// Applies what is certain of a change. Whatever speaks of the tail of a log has to wait until
+    /// that is known: a loss of power may have taken it, and what stands there now may be another
+    /// message.
+    fn progress(&mut self, change: GroupChange) {
+        match change {
+            GroupChange::Settle(source, marks) => {
+                let (certain, open) = self.divide(source, marks);
+                self.groups.apply(GroupChange::Settle(source, certain));
+                let open = open.into_iter().map(|mark| (mark, Stray::Settled));
+                self.unproven.entry(source).or_default().extend(open);
+            }
+            GroupChange::Note(source, mark, note) => {
+                if self.is_proven(source, mark) {
+                    self.groups.apply(GroupChange::Note(source, mark, note));
+                } else {
+                    self.unproven.entry(source).or_default().push((mark, Stray::Noted(note)));
+                }
+            }
+            GroupChange::Seek(source, ..) => {
+                self.unproven.remove(&source);
+                self.groups.apply(change);
             }
         }
-        self.state.counts.retain(|topic, _| self.catalogue.by_id(*topic).is_some());
-        if self.state.active.table.is_empty() {
-            let start = self.state.active.table.journal_start;
-            self.state.next = self.state.next.max(saved.next);
-            self.state.active = Tabled::new(self.state.next, start);
-        } else if let Err(error) = self.state.skip_to(saved.next.max(self.state.next)) {
-            tracing::error!(%error, "sequences of the checkpoint are not those of the journal");
+    }
+
+    fn is_proven(&self, source: Source, mark: Mark) -> bool {
+        let proven = self.proven.get(&(source.topic, source.partition));
+        proven.is_some_and(|proven| mark.offset < *proven)
+    }
+
+    fn divide(&self, source: Source, marks: Vec<Mark>) -> (Vec<Mark>, Vec<Mark>) {
+        marks.into_iter().partition(|mark| self.is_proven(source, *mark))
+    }
+
+    /// Finds the messages of which the journal speaks in the tails of the logs. Those that are not
+    /// there will be appended again.
+    fn place_marks(&mut self, delivered: &[(MessageId, u64)]) {
+        if self.unproven.is_empty() {
+            return;
+        }
+        let places: HashMap<(TopicId, Partition, Sequence), u64> = delivered
+            .iter()
+            .map(|(id, offset)| ((id.topic, id.partition, id.key.sequence), *offset))
+            .collect();
+        for (source, marks) in std::mem::take(&mut self.unproven) {
+            for (mark, stray) in marks {
+                let place = places.get(&(source.topic, source.partition, mark.sequence));
+                match (place, stray) {
+                    (None, stray) => self.groups.lose(source, mark.sequence, stray),
+                    (Some(&offset), Stray::Settled) => {
+                        let mark = Mark { offset, ..mark };
+                        self.groups.apply(GroupChange::Settle(source, vec![mark]));
+                    }
+                    (Some(&offset), Stray::Noted(note)) => {
+                        let mark = Mark { offset, ..mark };
+                        self.groups.apply(GroupChange::Note(source, mark, note));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Applies what the checkpoint knows about entries that the journal brought back.
+    fn finish(&mut self, saved: &Checkpoint) {
+        for (lane, state) in self.states.iter_mut() {
+            let saved = saved.lanes.of(lane);
+            for number in &saved.ended {
+                if let Some(sequence) = Sequence::new(number)
+                    && let Some(index) = state.active.table.index(sequence)
+                    && let Some(slot) = state.active.table.slot(index)
+                {
+                    let (key, topic) = (slot.key(sequence), slot.topic);
+                    state.end_unread(key, topic);
+                }
+            }
+            state.counts.retain(|topic, _| self.catalogue.by_id(*topic).is_some());
+            if state.active.table.is_empty() {
+                let start = state.active.table.journal_start;
+                state.next = state.next.max(saved.next);
+                state.active = Tabled::new(state.next, start);
+            } else if let Err(error) = state.skip_to(saved.next.max(state.next)) {
+                tracing::error!(%error, "sequences of the checkpoint are not those of the journal");
+            }
         }
     }
 
     /// Opens the logs, and ends what they already have.
     fn match_logs(&mut self, logs: &Logs, ends: &[LogEnd]) -> Result<(), StoreError> {
-        let mut delivered: Vec<MessageId> = Vec::new();
+        let mut delivered: Vec<(MessageId, u64)> = Vec::new();
         for topic in self.catalogue.list() {
             logs.open(topic.id, topic.settings.partitions, ends, &mut delivered)?;
         }
-        let highest = delivered.iter().map(|id| id.key.sequence.get()).max();
-        for id in delivered {
-            self.state.end_unread(id.key, id.topic);
+        self.place_marks(&delivered);
+        let mut highest: PerLane<Option<Sequence>> = PerLane::default();
+        for (id, _) in delivered {
+            let lane = id.key.sequence.lane();
+            self.states.of_mut(lane).end_unread(id.key, id.topic);
+            let highest = highest.of_mut(lane);
+            *highest = Some(id.key.sequence).max(*highest);
         }
         // Where nobody waited for the disk, a log may know messages that the journal lost. Their
         // numbers must not be given again, or the log would end the new messages at the next start.
-        match highest.and_then(|highest| Sequence::new(highest + 1)) {
-            Some(after) if after > self.state.next => self.state.skip_to(after),
-            _ => Ok(()),
+        for (lane, state) in self.states.iter_mut() {
+            let after = highest.of(lane).and_then(|highest| Sequence::new(highest.get() + 1));
+            if let Some(after) = after.filter(|after| *after > state.next) {
+                state.skip_to(after)?;
+            }
         }
+        Ok(())
     }
+}
+
+/// A lane as the checkpoint has it.
+fn rebuild(disk: &dyn Disk, saved: &Checkpoint, lane: Lane) -> Result<State, StoreError> {
+    let SavedLane { next, cancelled, runs, .. } = saved.lanes.of(lane);
+    let mut state = State::new(*next, saved.journal);
+    state.topics = saved.topics.iter().map(|topic| topic.id).collect();
+    state.cancelled = cancelled.clone();
+    for known in runs {
+        let run = Arc::new(Run::open(disk, known.number)?);
+        let mut shelved = Shelved::new(Arc::clone(&run), known.watermark);
+        shelved.floor = known.watermark;
+        shelved.gone = known.ended.clone();
+        shelved.counts.clone_from(&known.counts);
+        for (&topic, &count) in &known.counts {
+            *state.counts.entry(topic).or_default() += count;
+        }
+        state.shelve(shelved);
+        state.changes.push(ShelfChange::Add(run, known.watermark));
+    }
+    Ok(state)
 }
 
 fn start_writer(
@@ -236,7 +361,8 @@ fn start_writer(
 /// Removes what a crash left behind and nothing refers to.
 fn remove_orphans(disk: &dyn Disk, rebuilt: &Rebuilt) -> io::Result<()> {
     for name in disk.list(Path::new(run::DIR))? {
-        let known = |number: &u64| rebuilt.state.runs.contains_key(number);
+        let known =
+            |number: &u64| rebuilt.states.iter().any(|(_, state)| state.runs.contains_key(number));
         if let Some(number) = run::number(&name).filter(|number| !known(number)) {
             disk.remove(&run::path(number))?;
         }
@@ -249,88 +375,4 @@ fn remove_orphans(disk: &dyn Disk, rebuilt: &Rebuilt) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// What the file `FORMAT` says besides the version.
-#[derive(Clone, Copy, Debug)]
-struct Format {
-    /// The salt of the journal's checksums.
-    salt: u32,
-    /// Bytes of one journal file.
-    journal_file_bytes: u64,
-}
-
-/// Checks the version, or makes a new store.
-fn open_format(disk: &dyn Disk, journal_file_bytes: u64) -> Result<Format, OpenError> {
-    let path = Path::new(FORMAT_PATH);
-    let wrap = |error| OpenError::Disk(FORMAT_PATH, error);
-    match disk.open(path, Open::Existing) {
-        Ok(file) => {
-            let len = usize::try_from(file.len().map_err(wrap)?).unwrap_or(usize::MAX).min(4096);
-            let bytes = disk::read_exact(&*file, 0, len).map_err(wrap)?;
-            read_format(&String::from_utf8_lossy(&bytes))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make_format(disk, journal_file_bytes).map_err(wrap)?
-        }
-        Err(error) => Err(wrap(error)),
-    }
-}
-
-fn read_format(text: &str) -> Result<Format, OpenError> {
-    let value = |name: &str| {
-        text.lines().filter_map(|line| line.split_once('=')).find(|(key, _)| *key == name)
-    };
-    let number = |name: &str| value(name).and_then(|(_, value)| value.parse::<u64>().ok());
-    match number("punctual").map(u32::try_from) {
-        Some(Ok(FORMAT_VERSION)) => {}
-        Some(Ok(version)) if version > FORMAT_VERSION => {
-            return Err(OpenError::NewerFormat(version));
-        }
-        _ => return Err(unreadable_format()),
-    }
-    let salt = number("salt").and_then(|salt| u32::try_from(salt).ok());
-    let file_bytes = number("journal_file_bytes").filter(|bytes| *bytes > 0);
-    let (Some(salt), Some(journal_file_bytes)) = (salt, file_bytes) else {
-        return Err(unreadable_format());
-    };
-    let format = Format { salt, journal_file_bytes };
-    // With another salt the journal would seem empty, so nothing in here may have changed.
-    if text == format_text(format) { Ok(format) } else { Err(unreadable_format()) }
-}
-
-fn unreadable_format() -> OpenError {
-    OpenError::NotAStore("FORMAT cannot be read".to_owned())
-}
-
-fn format_text(Format { salt, journal_file_bytes }: Format) -> String {
-    let text = format!(
-        "punctual={FORMAT_VERSION}\nsalt={salt}\njournal_file_bytes={journal_file_bytes}\n"
-    );
-    let check = crc32c::crc32c(text.as_bytes());
-    format!("{text}check={check}\n")
-}
-
-fn make_format(disk: &dyn Disk, journal_file_bytes: u64) -> io::Result<Result<Format, OpenError>> {
-    let strangers: Vec<String> = disk
-        .list(Path::new(""))?
-        .into_iter()
-        .filter(|name| name != LOCK_PATH && name != "FORMAT.new" && name != "lost+found")
-        .collect();
-    if !strangers.is_empty() {
-        return Ok(Err(OpenError::NotAStore(strangers.join(", "))));
-    }
-    let salt = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(1);
-    let format = Format { salt, journal_file_bytes };
-    let draft = Path::new("FORMAT.new");
-    let file = disk.open(draft, Open::Create)?;
-    file.set_len(0)?;
-    file.write_at(format_text(format).as_bytes(), 0)?;
-    file.sync()?;
-    for dir in [crate::journal::DIR, run::DIR, "topics"] {
-        disk.create_dir(Path::new(dir))?;
-    }
-    disk.rename(draft, Path::new(FORMAT_PATH))?;
-    disk.sync_dir(Path::new(""))?;
-    Ok(Ok(format))
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use parking_lot::MutexGuard;
 use punctual_model::ports::StoreError;
-use punctual_model::{Span, Timestamp};
+use punctual_model::{Lane, Span, Timestamp};
 use roaring::RoaringTreemap;
 
-use crate::checkpoint::{self, Checkpoint, SavedRun};
+use crate::checkpoint::{self, Checkpoint, SavedLane, SavedRun};
 use crate::disk;
 use crate::journal::Position;
+use crate::lanes::PerLane;
 use crate::log::LogEnd;
 use crate::store::Store;
 use crate::timeline::merge::{ShelfChange, merge_runs};
@@ -43,8 +46,8 @@ pub(crate) struct Kept {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refs {
     pub(crate) journal: Position,
-    /// Each run and the first byte it needs of it.
-    pub(crate) runs: Vec<(u64, u64)>,
+    /// Lane and number of each run, and the first byte it needs of it.
+    pub(crate) runs: Vec<(Lane, u64, u64)>,
     /// How far it has the logs.
     pub(crate) log_ends: Vec<LogEnd>,
 }
@@ -65,14 +68,6 @@ pub struct Progress {
     log_bytes: u64,
 }
 
-impl Progress {
-    /// Whether the logs have grown so much since `earlier` that a restart would take long.
-    #[must_use]
-    pub const fn is_far_from(&self, earlier: Self) -> bool {
-        self.log_bytes - earlier.log_bytes >= LOG_BYTES_MAX
-    }
-}
-
 impl Store {
     /// How far journal and logs have come.
     #[must_use]
@@ -81,8 +76,16 @@ impl Store {
         Progress { journal, log_bytes: self.logs.stats().bytes }
     }
 
-    /// Writes out a frozen table if there is one, merges runs if there are too many, and if either
-    /// was done, or `checkpoint` asks for it, writes a checkpoint.
+    /// Whether journal and logs have grown so much since then that a restart would take long.
+    #[must_use]
+    pub fn is_far_from(&self, earlier: Progress) -> bool {
+        let Progress { journal, log_bytes } = self.progress();
+        log_bytes - earlier.log_bytes >= LOG_BYTES_MAX
+            || journal.0 - earlier.journal.0 >= self.journal_bytes_max()
+    }
+
+    /// Writes out the frozen tables there are, merges the runs of a lane if there are too many, and
+    /// if either was done, or `checkpoint` asks for it, writes a checkpoint.
     ///
     /// # Errors
     /// [`StoreError::Full`] on a full disk: nothing is harmed and it can be tried again.
@@ -90,8 +93,14 @@ impl Store {
     pub fn upkeep(&self, now: Timestamp, checkpoint: bool) -> Result<Upkeep, StoreError> {
         self.trust.check()?;
         let far_from = now.saturating_add(SOON);
-        let flushed = self.flush(far_from)?;
-        let merged = self.merge(far_from)?;
+        let mut flushed = false;
+        let mut merged = false;
+        for lane in Lane::ALL {
+            flushed |= self.flush(lane, far_from)?;
+        }
+        for lane in Lane::ALL {
+            merged |= self.merge(lane, far_from)?;
+        }
         if flushed || merged || checkpoint {
             self.checkpoint(now)?;
         }
@@ -106,7 +115,9 @@ impl Store {
         self.trust.check()?;
         self.reserve.restore().map_err(|error| self.trust.lose("reserve", error))?;
         let topics = self.topics();
-        match self.logs.maintain(&topics, now) {
+        let floors = self.groups.lock().floors();
+        let floor = |topic, partition| floors.of(topic, partition);
+        match self.logs.maintain(&topics, now, floor) {
             Err(StoreError::Poisoned(why)) => Err(self.trust.lose("log", why)),
             // Sealing can wait until there is room; damage was reported where it was found.
             Err(StoreError::Full) => Ok(()),
@@ -118,55 +129,57 @@ impl Store {
         }
     }
 
-    /// Sets the active table aside, so that the next upkeep writes it out.
+    /// Sets the active tables aside, so that the next upkeep writes them out.
     pub fn freeze(&self) {
         let writer = self.writer.lock();
-        let mut state = self.state.lock();
-        if state.frozen.is_none() && !state.active.table.is_empty() {
-            state.freeze(writer.end());
+        for (_, track) in self.tracks.iter() {
+            let mut state = track.state.lock();
+            if state.frozen.is_none() && !state.active.table.is_empty() {
+                self.freeze_table(&mut state, writer.end());
+            }
         }
     }
 
-    fn flush(&self, far_from: Timestamp) -> Result<bool, StoreError> {
-        let (number, frozen) = {
-            let mut state = self.state.lock();
-            let Some(frozen) = state.frozen() else { return Ok(false) };
-            state.next_run += 1;
-            (state.next_run - 1, frozen)
-        };
-        let (table, gone) = frozen;
+    fn flush(&self, lane: Lane, far_from: Timestamp) -> Result<bool, StoreError> {
+        let track = self.tracks.of(lane);
+        let Some((table, gone)) = track.state.lock().frozen() else { return Ok(false) };
+        let number = self.take_run_number();
         let shape = (self.options.block_bytes, far_from);
         match flush::write(&*self.disk, number, &table, gone, shape) {
             Ok(written) => {
-                let frozen = self.state.lock().install(written);
+                let frozen = track.state.lock().install(written);
+                self.frozen.fetch_sub(1, Ordering::Release);
                 // Freeing a whole table takes a while; nobody waits for it.
                 drop((table, frozen));
-                self.room.notify_all();
                 Ok(true)
             }
             Err(error) => Err(self.give_up_run(number, error)),
         }
     }
 
-    fn merge(&self, far_from: Timestamp) -> Result<bool, StoreError> {
-        let (number, sources) = {
-            let mut state = self.state.lock();
+    fn take_run_number(&self) -> u64 {
+        self.next_run.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn merge(&self, lane: Lane, far_from: Timestamp) -> Result<bool, StoreError> {
+        let track = self.tracks.of(lane);
+        let sources: Vec<_> = {
+            let mut state = track.state.lock();
             if state.runs.len() <= self.options.runs_max {
                 return Ok(false);
             }
             let chosen = smallest(&state, MERGE_RUNS.min(self.options.runs_max));
             let begin = |number: &u64| state.runs.get_mut(number).map(Shelved::begin_merge);
-            let sources: Vec<_> = chosen.iter().filter_map(begin).collect();
-            state.next_run += 1;
-            (state.next_run - 1, sources)
+            chosen.iter().filter_map(begin).collect()
         };
+        let number = self.take_run_number();
         let shape = (self.options.block_bytes, far_from);
         let merged = merge_runs(&*self.disk, number, &sources, shape);
         let numbers: Vec<u64> = sources.iter().map(|(run, _, _)| run.number).collect();
         let merged = match merged {
             Ok(merged) => merged,
             Err(error) => {
-                let mut state = self.state.lock();
+                let mut state = track.state.lock();
                 for number in &numbers {
                     if let Some(shelved) = state.runs.get_mut(number) {
                         shelved.abandon_merge();
@@ -181,7 +194,7 @@ impl Store {
                 return Err(self.give_up_run(number, error));
             }
         };
-        let mut state = self.state.lock();
+        let mut state = track.state.lock();
         let taken: Vec<Shelved> = numbers.iter().filter_map(|&n| state.unshelve(n)).collect();
         state.changes.extend(numbers.iter().map(|&number| ShelfChange::Remove(number)));
         if let Some(merged) = merged {
@@ -224,14 +237,18 @@ impl Store {
     /// As [`upkeep`](Self::upkeep).
     pub fn checkpoint(&self, now: Timestamp) -> Result<(), StoreError> {
         self.trust.check()?;
-        let journal_end = self.writer.lock().synced_through();
+        // Whatever stands before this end has come into the state; what comes later is behind it.
+        let (synced_through, end) = {
+            let writer = self.writer.lock();
+            (writer.synced_through(), writer.end())
+        };
         let mut kept = self.checkpoints.lock();
         // Logs first: whatever the state calls delivered is then in the logs, and synced below;
         // whatever the logs got later, or got and has not settled, is found again by recovery.
         let (log_ends, before) = self.logs.prepare_checkpoint();
-        let mut saved = self.snapshot(&mut kept, now);
+        let mut saved = self.snapshot(&mut kept, now, end);
         saved.log_ends = log_ends;
-        saved.journal_end = journal_end;
+        saved.journal_end = synced_through;
         let (_, after) = self.logs.prepare_checkpoint();
         for file in before.iter().chain(&after) {
             file.sync().map_err(|error| self.trust.lose("log", error))?;
@@ -253,69 +270,62 @@ impl Store {
         self.give_back(&kept).map_err(|error| self.trust.lose("upkeep", error))
     }
 
-    fn snapshot(&self, kept: &mut Kept, now: Timestamp) -> Checkpoint {
+    /// What a checkpoint says, without the logs. `end` is where the journal ended before: what the
+    /// checkpoint lacks stands behind it, or belongs to a table.
+    fn snapshot(&self, kept: &mut Kept, now: Timestamp, end: Position) -> Checkpoint {
         let catalogue = self.catalogue.read();
         let topics = catalogue.list().iter().map(|topic| (**topic).clone()).collect();
         let next_topic = catalogue.next();
         drop(catalogue);
-        let mut state = self.state.lock();
-        if now.since(kept.period_start) > CANCEL_MEMORY {
-            state.forget_cancels();
+        let forget = now.since(kept.period_start) > CANCEL_MEMORY;
+        if forget {
             kept.period_start = now;
         }
-        let spent: Vec<u64> =
-            state.runs.iter().filter(|(_, s)| s.is_spent()).map(|(&number, _)| number).collect();
-        for number in spent {
-            state.unshelve(number);
-            state.changes.push(ShelfChange::Remove(number));
-        }
-        let tables = [state.frozen.as_ref(), Some(&state.active)].into_iter().flatten();
-        let gone: Vec<(u64, Bits)> =
-            tables.map(|tabled| (tabled.table.first(), tabled.gone.clone())).collect();
-        let mut saved = Checkpoint {
+        let mut journal = end;
+        let lanes = PerLane::new(|lane| {
+            let mut state = self.tracks.of(lane).state.lock();
+            if forget {
+                state.forget_cancels();
+            }
+            journal = journal.min(state.journal_start().unwrap_or(end));
+            save_lane(state)
+        });
+        Checkpoint {
             generation: kept.generation + 1,
-            journal: state.journal_start(),
+            journal,
             journal_end: Position::default(),
-            next: state.next,
-            next_run: state.next_run,
+            next_run: self.next_run.load(Ordering::Relaxed),
             next_topic,
             period_start: kept.period_start,
-            ended: RoaringTreemap::new(),
-            cancelled: state.cancelled.clone(),
             topics,
             log_ends: Vec::new(),
-            runs: state.runs.iter().map(|(&number, shelved)| save(number, shelved)).collect(),
-        };
-        drop(state);
-        for (first, gone) in gone {
-            saved.ended.extend(gone.added_since(&Bits::default()).map(|i| first + i as u64));
+            groups: self.groups.lock().clone(),
+            lanes,
         }
-        saved
     }
 
     fn refs(&self, saved: &Checkpoint) -> Refs {
-        let state = self.state.lock();
-        let first_byte = |saved: &SavedRun| {
-            let blocks = &state.runs.get(&saved.number)?.run.blocks;
-            let after = blocks.partition_point(|block| block.first <= saved.watermark);
-            Some((saved.number, blocks.get(after.saturating_sub(1))?.offset))
-        };
-        Refs {
-            journal: saved.journal,
-            runs: saved.runs.iter().filter_map(first_byte).collect(),
-            log_ends: saved.log_ends.clone(),
+        let mut runs = Vec::new();
+        for (lane, saved) in saved.lanes.iter() {
+            let state = self.tracks.of(lane).state.lock();
+            runs.extend(saved.runs.iter().filter_map(|saved| {
+                let blocks = &state.runs.get(&saved.number)?.run.blocks;
+                let after = blocks.partition_point(|block| block.first <= saved.watermark);
+                Some((lane, saved.number, blocks.get(after.saturating_sub(1))?.offset))
+            }));
         }
+        Refs { journal: saved.journal, runs, log_ends: saved.log_ends.clone() }
     }
 
     fn give_back(&self, kept: &Kept) -> io::Result<()> {
         let mut needed: BTreeSet<u64> = BTreeSet::new();
         for refs in [&kept.newest, &kept.older] {
-            needed.extend(refs.runs.iter().map(|(number, _)| *number));
+            needed.extend(refs.runs.iter().map(|(_, number, _)| *number));
         }
-        let state = self.state.lock();
-        needed.extend(state.runs.keys());
-        let next_run = state.next_run;
-        drop(state);
+        let next_run = self.next_run.load(Ordering::Relaxed);
+        for (_, track) in self.tracks.iter() {
+            needed.extend(track.state.lock().runs.keys());
+        }
         let mut removed = false;
         for name in self.disk.list(Path::new(run::DIR))? {
             let unused = |number: &u64| *number < next_run && !needed.contains(number);
@@ -332,9 +342,9 @@ impl Store {
     }
 
     fn punch(&self, kept: &Kept) -> io::Result<()> {
-        for &(number, first_byte) in &kept.older.runs {
+        for &(lane, number, first_byte) in &kept.older.runs {
             let run = {
-                let mut state = self.state.lock();
+                let mut state = self.tracks.of(lane).state.lock();
                 let Some(shelved) = state.runs.get_mut(&number) else { continue };
                 if first_byte < shelved.punched + PUNCH_BYTES {
                     continue;
@@ -349,6 +359,31 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// What a checkpoint says of a lane. Spent runs leave the shelf first.
+fn save_lane(mut state: MutexGuard<'_, State>) -> SavedLane {
+    let spent: Vec<u64> =
+        state.runs.iter().filter(|(_, s)| s.is_spent()).map(|(&number, _)| number).collect();
+    for number in spent {
+        state.unshelve(number);
+        state.changes.push(ShelfChange::Remove(number));
+    }
+    let tables = [state.frozen.as_ref(), Some(&state.active)].into_iter().flatten();
+    let gone: Vec<(u64, Bits)> =
+        tables.map(|tabled| (tabled.table.first(), tabled.gone.clone())).collect();
+    let mut saved = SavedLane {
+        first: state.tables_start(),
+        next: state.next,
+        ended: RoaringTreemap::new(),
+        cancelled: state.cancelled.clone(),
+        runs: state.runs.iter().map(|(&number, shelved)| save(number, shelved)).collect(),
+    };
+    drop(state);
+    for (first, gone) in gone {
+        saved.ended.extend(gone.added_since(&Bits::default()).map(|i| first + i as u64));
+    }
+    saved
 }
 
 fn save(number: u64, shelved: &Shelved) -> SavedRun {

@@ -1,6 +1,6 @@
-//! What is pending: memory tables, runs, the near future, and the fate of each entry.
+//! What is pending in one lane: memory tables, runs, the near future, and the fate of each entry.
 //!
-//! Everything here is plain data behind one lock of the store. Reading runs in key order is
+//! Everything here is plain data; each lane has its own behind a lock of its own. Reading runs in key order is
 //! `merge.rs`; that needs the disk and has a lock of its own.
 
 pub mod table;
@@ -55,7 +55,7 @@ impl Tabled {
     }
 }
 
-/// Everything that is pending, and what is known of what was.
+/// Everything that is pending in one lane, and what is known of what was.
 #[derive(Debug)]
 pub struct State {
     pub(crate) active: Tabled,
@@ -75,7 +75,6 @@ pub struct State {
     /// Cancelled lately, and in the period before: how a cancelled message is told from another.
     pub(crate) cancelled: [RoaringTreemap; 2],
     pub(crate) next: Sequence,
-    pub(crate) next_run: u64,
     pub(crate) changes: Vec<ShelfChange>,
     /// Counts the changes of the shelf: what a run said before one need not hold after it.
     pub(crate) edition: u64,
@@ -118,7 +117,6 @@ impl State {
             topics: HashSet::new(),
             cancelled: Default::default(),
             next,
-            next_run: 1,
             changes: Vec::new(),
             edition: 0,
         }
@@ -181,10 +179,28 @@ impl State {
         self.frozen = Some(std::mem::replace(&mut self.active, fresh));
     }
 
-    /// Where the journal has to be read from to get the tables back.
+    /// Notes that what is admitted next stands at `position` of the journal or behind it. An empty
+    /// table needs nothing of what stands before.
+    pub fn begin_at(&mut self, position: Position) {
+        let table = Arc::get_mut(&mut self.active.table).expect("an active table is not shared");
+        if table.is_empty() {
+            table.journal_start = position;
+        }
+    }
+
+    /// Where the journal has to be read from to get the tables back; `None` when they are empty.
     #[must_use]
-    pub fn journal_start(&self) -> Position {
-        self.frozen.as_ref().unwrap_or(&self.active).table.journal_start
+    pub fn journal_start(&self) -> Option<Position> {
+        let tables = [self.frozen.as_ref(), Some(&self.active)].into_iter().flatten();
+        let mut filled = tables.filter(|tabled| !tabled.table.is_empty());
+        filled.next().map(|tabled| tabled.table.journal_start)
+    }
+
+    /// The first sequence that the tables may hold: what came before is in runs or has ended.
+    #[must_use]
+    pub fn tables_start(&self) -> Sequence {
+        let first = self.frozen.as_ref().unwrap_or(&self.active).table.first();
+        Sequence::new(first).unwrap_or(self.next)
     }
 
     /// Moves the horizon to at least `until`, and collects what lies before it.
@@ -408,7 +424,6 @@ impl State {
             self.spans.insert(span.first, (end, number));
         }
         self.runs.insert(number, shelved);
-        self.next_run = self.next_run.max(number + 1);
     }
 
     /// Takes a run off the shelf.

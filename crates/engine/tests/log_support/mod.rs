@@ -3,10 +3,13 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     clippy::allow_attributes,
     clippy::unwrap_used,
     reason = "each test file uses a part of this, and a failed set-up may stop a test"
 )]
+
+mod watched;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +21,10 @@ use punctual_engine::log::{LogEnd, LogOptions, Logs};
 use punctual_model::ports::{Armed, Delivered, LogPosition, Origin, StoreError, Topic};
 use punctual_model::{
     Basis, Header, Key, Message, MessageId, Partition, Sequence, Span, Timestamp, TopicId,
-    TopicName, TopicSettings,
+    TopicKind, TopicName, TopicSettings,
 };
+
+pub use watched::{Seen, Watched};
 
 pub const TOPIC: u32 = 7;
 
@@ -68,11 +73,15 @@ pub fn small() -> LogOptions {
     }
 }
 
+/// Messages and their offsets, as opening tells them.
+pub type Found = Vec<(MessageId, u64)>;
+
 /// A data directory and the logs in it.
 pub struct Store {
     pub dir: tempfile::TempDir,
     pub logs: Logs,
-    pub found: Vec<MessageId>,
+    /// What opening told: everything that the checkpoint did not know.
+    pub found: Found,
 }
 
 impl Store {
@@ -90,7 +99,7 @@ impl Store {
 
     /// A checkpoint after everything delivered has been settled.
     pub fn checkpoint(&self) -> Vec<LogEnd> {
-        self.logs.settled();
+        self.logs.settled(punctual_model::Lane::Message);
         let (ends, unsynced) = self.logs.prepare_checkpoint();
         for one in unsynced {
             one.sync().unwrap();
@@ -113,7 +122,7 @@ pub fn open(
     options: LogOptions,
     partitions: u16,
     saved: &[LogEnd],
-) -> Result<(Logs, Vec<MessageId>), StoreError> {
+) -> Result<(Logs, Found), StoreError> {
     open_on(Arc::new(RealDisk::new(dir).unwrap()), options, partitions, saved)
 }
 
@@ -122,7 +131,7 @@ pub fn open_on(
     options: LogOptions,
     partitions: u16,
     saved: &[LogEnd],
-) -> Result<(Logs, Vec<MessageId>), StoreError> {
+) -> Result<(Logs, Found), StoreError> {
     let logs = Logs::new(disk, options);
     let mut found = Vec::new();
     logs.open(topic(TOPIC), partitions, saved, &mut found)?;
@@ -167,6 +176,22 @@ pub fn settings(retention: Option<Span>, retention_bytes: Option<u64>) -> Arc<To
     Arc::new(Topic {
         id: topic(TOPIC),
         name: TopicName::new("orders").unwrap(),
-        settings: TopicSettings { partitions: 1, retention, retention_bytes },
+        kind: TopicKind::Plain,
+        settings: TopicSettings {
+            partitions: 1,
+            retention,
+            retention_bytes,
+            ..TopicSettings::default()
+        },
     })
+}
+
+/// No partition is held back from retention.
+pub fn keep_none(_: TopicId, _: Partition) -> Option<u64> {
+    None
+}
+
+/// The sequences of what opening told.
+pub fn told(found: &[(MessageId, u64)]) -> Vec<u64> {
+    found.iter().map(|(id, _)| id.key.sequence.get()).collect()
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use punctual_engine::Options;
 use punctual_engine::journal::change::Draft;
 use punctual_engine::store::{Outcome, Request, Store};
-use punctual_model::{Basis, Entry, MessageId, Partition, Timestamp};
+use punctual_model::{Basis, Entry, Lane, MessageId, Partition, Timestamp};
 use punctual_testkit::forgetful::ForgetfulDisk;
 
 use super::ledger::{Ledger, Moment, Seen};
@@ -89,9 +89,8 @@ impl Past {
             return Err(format!("{id} is in the log twice after delivering everything"));
         }
         let altered = |id: &&MessageId| {
-            let sequence = id.key.sequence;
-            let place = self.ledger.sent.binary_search_by_key(&sequence, |s| s.id.key.sequence);
-            let sent = place.ok().map(|place| &self.ledger.sent[place]);
+            let place = self.ledger.place(id.key.sequence);
+            let sent = place.map(|place| &self.ledger.sent[place]);
             sent.is_none_or(|sent| look.logged[*id].first() != Some(&sent.message))
         };
         logged.iter().find(altered).map_or(Ok(()), |id| Err(format!("{id} was altered")))
@@ -108,16 +107,23 @@ fn go_on(store: &Store, seen: &Seen) -> Result<(), String> {
         basis: Basis::Date,
         message: message(1),
     };
-    match store.commit(vec![Request::Schedule(Draft::new(&[entry]))]).remove(0) {
-        Ok(Outcome::Scheduled(first)) => {
-            let known = seen.all().iter().map(|id| id.key.sequence).max();
-            if known.is_some_and(|known| known >= first) {
-                return Err(format!("sequence {} is given out again", first.get()));
+    for lane in Lane::ALL {
+        let request = Request::Schedule(Draft::new(std::slice::from_ref(&entry), lane));
+        match store.commit(vec![request]).remove(0) {
+            Ok(Outcome::Scheduled(first)) => {
+                let known = seen
+                    .all()
+                    .iter()
+                    .map(|id| id.key.sequence)
+                    .max_by_key(|known| (known.lane() == lane, *known));
+                if first.lane() != lane || known.is_some_and(|k| k.lane() == lane && k >= first) {
+                    return Err(format!("sequence {} is given out again", first.get()));
+                }
             }
-            Ok(())
+            other => return Err(format!("does not accept: {other:?}")),
         }
-        other => Err(format!("does not accept: {other:?}")),
     }
+    Ok(())
 }
 
 fn differ(when: &str, expected: &BTreeSet<MessageId>, found: &BTreeSet<MessageId>) -> String {

@@ -3,11 +3,11 @@
 //! Moments are counted in operations of the disk. What was answered before a crash holds after it;
 //! what was being asked holds entirely or not at all; nothing else is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use punctual_engine::store::Store;
 use punctual_model::ports::Topic;
-use punctual_model::{Message, MessageId, TopicId, TopicSettings};
+use punctual_model::{Message, MessageId, Sequence, TopicId, TopicSettings};
 
 use super::look::Look;
 
@@ -133,9 +133,22 @@ pub struct Ledger {
     pub maintained: Vec<During>,
     /// Batches so far.
     pub batches: usize,
+    /// The place of each message by its sequence.
+    places: HashMap<Sequence, usize>,
 }
 
 impl Ledger {
+    /// Adds a message.
+    pub fn send(&mut self, sent: Sent) {
+        self.places.insert(sent.id.key.sequence, self.sent.len());
+        self.sent.push(sent);
+    }
+
+    /// The place of the message with that sequence.
+    pub fn place(&self, sequence: Sequence) -> Option<usize> {
+        self.places.get(&sequence).copied()
+    }
+
     /// The topic that has this name now.
     pub fn live(&self, name: &str) -> Option<usize> {
         self.topics.iter().position(|known| known.name == name && known.deleted.is_none())

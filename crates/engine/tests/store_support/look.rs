@@ -7,7 +7,7 @@ use punctual_engine::store::Store;
 use punctual_model::ports::{
     ArmLimit, Armed, LogPosition, PendingQuery, StoreError, Topic, TopicError,
 };
-use punctual_model::{Message, MessageId, Partition, Timestamp, TopicId};
+use punctual_model::{Lane, Message, MessageId, Partition, Timestamp, TopicId};
 
 /// What a store shows.
 #[derive(Debug, Default)]
@@ -94,27 +94,35 @@ impl Look {
 /// How much one call hands out: little, so that there are many.
 pub const FEW: ArmLimit = ArmLimit { entries: 6, bytes: 700 };
 
+const MANY: ArmLimit = ArmLimit { entries: 40, bytes: 1 << 20 };
+
 /// Everything due before `until`, as it comes.
 pub fn arm_all(store: &Store, until: Timestamp) -> Result<Vec<Armed>, StoreError> {
     let mut all = Vec::new();
-    loop {
-        let batch = store.arm(until, FEW)?;
-        if batch.is_empty() {
-            return Ok(all);
+    for lane in Lane::ALL {
+        loop {
+            let batch = store.arm(lane, until, FEW)?;
+            if batch.is_empty() {
+                break;
+            }
+            all.extend(batch);
         }
-        all.extend(batch);
     }
+    Ok(all)
 }
 
 /// Delivers everything there is, as if it were the end of time.
 pub fn drain(store: &Store) -> Result<(), StoreError> {
-    loop {
-        let mut batch = store.arm(Timestamp::MAX, ArmLimit { entries: 40, bytes: 1 << 20 })?;
-        if batch.is_empty() {
-            return Ok(());
+    for lane in Lane::ALL {
+        loop {
+            let mut batch = store.arm(lane, Timestamp::MAX, MANY)?;
+            if batch.is_empty() {
+                break;
+            }
+            store.claim(&mut batch)?;
+            store.deliver(&batch, Timestamp::MAX)?;
+            store.settle(&batch);
         }
-        store.claim(&mut batch)?;
-        store.deliver(&batch, Timestamp::MAX)?;
-        store.settle(&batch);
     }
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Takes steps on a store, writes them into the ledger, and holds every answer against it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,8 @@ use punctual_engine::journal::change::Draft;
 use punctual_engine::store::{CommitError, InLogs, Outcome, Request, Store};
 use punctual_model::ports::{Armed, CancelOutcome, StoreError};
 use punctual_model::{
-    Basis, Entry, Key, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
+    Basis, Entry, Key, Lane, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName,
+    TopicSettings,
 };
 use punctual_testkit::forgetful::ForgetfulDisk;
 
@@ -52,14 +53,15 @@ pub struct Runner {
     armed_until: Timestamp,
     /// Handed out, and waiting for its time.
     held: Vec<Armed>,
-    /// Claimed; a full disk may keep it waiting.
-    claimed: Vec<Armed>,
+    /// Claimed, a batch of each lane; a full disk may keep them waiting.
+    claimed: VecDeque<Vec<Armed>>,
     /// Handed out by this process.
     handed: BTreeSet<MessageId>,
     /// How many messages are in a run, and how many are in a run or in a frozen table.
     in_runs: usize,
     frozen: usize,
-    next: u64,
+    /// The next sequence of each lane.
+    next: [u64; 2],
     hurries: Arc<AtomicU64>,
 }
 
@@ -77,11 +79,11 @@ impl Runner {
             now: 0,
             armed_until: Timestamp::MIN,
             held: Vec::new(),
-            claimed: Vec::new(),
+            claimed: VecDeque::new(),
             handed: BTreeSet::new(),
             in_runs: 0,
             frozen: 0,
-            next: 0,
+            next: Lane::ALL.map(|lane| lane.first().get()),
             hurries: Arc::new(AtomicU64::new(0)),
         };
         runner.listen();
@@ -104,7 +106,7 @@ impl Runner {
 
     fn listen(&mut self) {
         let hurries = Arc::clone(&self.hurries);
-        self.store.listen(Arc::new(move || {
+        self.store.listen(Arc::new(move |_lane| {
             hurries.fetch_add(1, Ordering::Relaxed);
         }));
     }
@@ -183,7 +185,12 @@ impl Runner {
             self.ledger.topics[place].puts.last().map_or(1, |(_, last)| last.partitions)
         });
         let partitions = partitions.max(least);
-        let settings = TopicSettings { partitions, retention: None, retention_bytes: keep };
+        let settings = TopicSettings {
+            partitions,
+            retention: None,
+            retention_bytes: keep,
+            ..TopicSettings::default()
+        };
         let request = Request::PutTopic(TopicName::new(name).unwrap(), settings.clone());
         let start = self.ops();
         let answer = self.store.commit(vec![request]).remove(0);
@@ -241,7 +248,9 @@ impl Runner {
                     let told = |&topic: &usize| self.ledger.topics[topic].id.is_some();
                     let Some(topic) = self.ledger.live(name).filter(told) else { continue };
                     let entries = self.entries(topic, dues, &asked);
-                    requests.push(Request::Schedule(Draft::new(&entries)));
+                    let batches = asked.iter().filter(|asked| asked.entries() > 0).count();
+                    let lane = lane_of(self.ledger.batches + batches);
+                    requests.push(Request::Schedule(Draft::new(&entries, lane)));
                     asked.push(Asked::Batch(topic, entries));
                 }
                 Part::Cancel(numbers) => {
@@ -300,7 +309,7 @@ impl Runner {
         match self.ledger.sent.get(number) {
             Some(sent) => sent.id,
             None => MessageId {
-                key: Key { due: at(7), sequence: Sequence::new(self.next + 3).unwrap() },
+                key: Key { due: at(7), sequence: Sequence::new(self.next[0] + 3).unwrap() },
                 topic: TopicId::new(1).unwrap(),
                 partition: Partition::new(0).unwrap(),
             },
@@ -314,9 +323,10 @@ impl Runner {
         during: During,
         answer: Result<Outcome, CommitError>,
     ) -> bool {
+        let lane = lane_of(self.ledger.batches);
         let accepted = match answer {
             Ok(Outcome::Scheduled(first)) => {
-                assert_eq!(first.get(), self.next, "sequences have no gaps");
+                assert_eq!(first.get(), self.next[lane.index()], "sequences have no gaps");
                 true
             }
             Ok(other) => panic!("a batch was answered with {other:?}"),
@@ -326,9 +336,10 @@ impl Runner {
         let batch = self.ledger.batches;
         self.ledger.batches += 1;
         for entry in entries {
-            let sequence = Sequence::new(self.next).unwrap();
-            self.next += 1;
-            self.ledger.sent.push(Sent {
+            let next = &mut self.next[lane.index()];
+            let sequence = Sequence::new(*next).unwrap();
+            *next += 1;
+            self.ledger.send(Sent {
                 id: MessageId {
                     key: Key { due: entry.due, sequence },
                     topic: entry.topic,
@@ -434,8 +445,8 @@ impl Runner {
     }
 
     fn number_of(&self, id: MessageId) -> usize {
-        let found = self.ledger.sent.binary_search_by_key(&id.key.sequence, |s| s.id.key.sequence);
-        let number = found.unwrap_or_else(|_| panic!("{id} was never sent"));
+        let found = self.ledger.place(id.key.sequence);
+        let number = found.unwrap_or_else(|| panic!("{id} was never sent"));
         assert_eq!(self.ledger.sent[number].id, id, "ids are handed out as they were given");
         number
     }
@@ -470,17 +481,24 @@ impl Runner {
         self.arm(until)?;
         let (due, waiting) = self.held.drain(..).partition(|armed| armed.key.due < until);
         self.held = waiting;
-        let mut batch: Vec<Armed> = due;
-        self.store.claim(&mut batch)?;
-        self.claimed = batch;
+        let due: Vec<Armed> = due;
+        let (retries, messages) =
+            due.into_iter().partition(|armed| armed.key.sequence.lane() == Lane::Retry);
+        for mut batch in [messages, retries] {
+            self.store.claim(&mut batch)?;
+            self.claimed.push_back(batch);
+        }
         self.deliver_claimed()
     }
 
     fn deliver_claimed(&mut self) -> Result<(), StoreError> {
-        if self.claimed.is_empty() {
-            return Ok(());
+        while let Some(batch) = self.claimed.pop_front() {
+            self.deliver_batch(batch)?;
         }
-        let batch = std::mem::take(&mut self.claimed);
+        Ok(())
+    }
+
+    fn deliver_batch(&mut self, batch: Vec<Armed>) -> Result<(), StoreError> {
         let start = self.ops();
         for armed in &batch {
             let number = self.number_of(armed.id());
@@ -493,7 +511,7 @@ impl Runner {
         }
         let outcome = self.store.deliver(&batch, at(self.now));
         if outcome.is_err() {
-            self.claimed = batch;
+            self.claimed.push_front(batch);
             return outcome;
         }
         let end = self.ops();
@@ -515,6 +533,11 @@ impl Runner {
     }
 }
 
+/// The lane of a batch: every third one is of the retries.
+const fn lane_of(batch: usize) -> Lane {
+    if batch % 3 == 2 { Lane::Retry } else { Lane::Message }
+}
+
 enum Asked {
     Batch(usize, Vec<Entry>),
     Cancel(Vec<usize>),
@@ -533,6 +556,7 @@ fn store_error(error: &CommitError) -> StoreError {
     match error {
         CommitError::Store(error) => error.clone(),
         CommitError::Topic(error) => panic!("the topic call makes no sense: {error}"),
+        CommitError::Group(error) => panic!("nobody asks for groups here: {error}"),
         CommitError::AskLogs(_) => StoreError::Busy,
     }
 }

@@ -1,0 +1,240 @@
+//! The groups and what they are done with, in memory. Changes are journaled by the store before
+//! they are applied here.
+
+pub(crate) mod progress;
+pub(crate) mod stored;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+
+use punctual_model::group::{Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Source};
+use punctual_model::limits::{GROUPS_MAX, GROUPS_PER_TOPIC_MAX};
+use punctual_model::ports::{Delivered, GroupError};
+use punctual_model::{Partition, TopicId};
+
+use crate::codec::{self, Malformed};
+use crate::groups::progress::{Met, Progress, Stray};
+
+/// The groups there are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Groups {
+    by_id: BTreeMap<GroupId, Arc<Group>>,
+    by_name: BTreeMap<(TopicId, GroupName), GroupId>,
+    /// A source that is not here is at its beginning.
+    progress: HashMap<Source, Progress>,
+    next: u32,
+}
+
+impl Groups {
+    /// The group of that number.
+    pub(crate) fn by_id(&self, id: GroupId) -> Option<Arc<Group>> {
+        self.by_id.get(&id).cloned()
+    }
+
+    /// The group of that name.
+    pub(crate) fn by_name(&self, topic: TopicId, name: &GroupName) -> Option<Arc<Group>> {
+        self.by_name.get(&(topic, name.clone())).and_then(|id| self.by_id(*id))
+    }
+
+    /// All groups, by topic and name.
+    pub(crate) fn list(&self) -> Vec<Arc<Group>> {
+        self.by_name.values().filter_map(|id| self.by_id(*id)).collect()
+    }
+
+    /// The groups of a topic.
+    pub(crate) fn of_topic(&self, topic: TopicId) -> Vec<Arc<Group>> {
+        self.by_id.values().filter(|group| group.topic == topic).cloned().collect()
+    }
+
+    /// A new group as it would be, with these topics of its own.
+    ///
+    /// # Errors
+    /// [`GroupError::TooMany`].
+    pub(crate) fn plan(
+        &self,
+        topic: TopicId,
+        name: &GroupName,
+        settings: GroupSettings,
+        (retry, dead): (TopicId, TopicId),
+    ) -> Result<Group, GroupError> {
+        if self.by_id.len() >= GROUPS_MAX || self.of_topic(topic).len() >= GROUPS_PER_TOPIC_MAX {
+            return Err(GroupError::TooMany);
+        }
+        Ok(Group { id: GroupId(self.next), topic, name: name.clone(), retry, dead, settings })
+    }
+
+    /// Adds a group that starts at these offsets, or changes the settings of one that is there.
+    pub(crate) fn put(&mut self, group: Group, starts: &[u64]) -> Arc<Group> {
+        self.next = self.next.max(group.id.0 + 1);
+        if !self.by_id.contains_key(&group.id) {
+            for (number, &start) in (0..).zip(starts).filter(|(_, start)| **start > 0) {
+                if let Some(partition) = Partition::new(number) {
+                    let source = Source { group: group.id, topic: group.topic, partition };
+                    self.progress.insert(source, Progress::starting_at(start));
+                }
+            }
+        }
+        let group = Arc::new(group);
+        self.by_name.insert((group.topic, group.name.clone()), group.id);
+        self.by_id.insert(group.id, Arc::clone(&group));
+        group
+    }
+
+    /// Removes a group; its number is not given again.
+    pub(crate) fn delete(&mut self, id: GroupId) -> Option<Arc<Group>> {
+        let group = self.by_id.remove(&id)?;
+        self.by_name.remove(&(group.topic, group.name.clone()));
+        self.progress.retain(|source, _| source.group != id);
+        Some(group)
+    }
+
+    /// Whether the group may read this partition at all.
+    pub(crate) fn reads(&self, source: Source) -> bool {
+        self.by_id
+            .get(&source.group)
+            .is_some_and(|group| [group.topic, group.retry, group.dead].contains(&source.topic))
+    }
+
+    /// Applies a change, unless its group is gone.
+    pub(crate) fn apply(&mut self, change: GroupChange) {
+        match change {
+            GroupChange::Settle(source, marks) => {
+                if let Some(progress) = self.progress_mut(source) {
+                    for mark in marks {
+                        progress.settle(mark.offset);
+                    }
+                }
+            }
+            GroupChange::Note(source, mark, note) => {
+                if let Some(progress) = self.progress_mut(source) {
+                    progress.note(mark.offset, note);
+                }
+            }
+            GroupChange::Seek(source, offset, by) => {
+                if let Some(progress) = self.progress_mut(source) {
+                    progress.seek(offset, by);
+                }
+            }
+        }
+    }
+
+    /// The progress in a source, made where there is none; `None` when the group is gone.
+    pub(crate) fn progress_mut(&mut self, source: Source) -> Option<&mut Progress> {
+        self.reads(source).then(|| self.progress.entry(source).or_default())
+    }
+
+    /// Remembers a message whose place in the log was lost.
+    pub(crate) fn lose(
+        &mut self,
+        source: Source,
+        sequence: punctual_model::Sequence,
+        stray: Stray,
+    ) {
+        if let Some(progress) = self.progress_mut(source) {
+            progress.lose(sequence, stray);
+        }
+    }
+
+    /// How far the group is: the cursor and how many are settled ahead of it.
+    pub(crate) fn cursor(&self, source: Source) -> (u64, u64) {
+        let known = self.progress.get(&source);
+        known.map_or((0, 0), |progress| (progress.cursor(), progress.settled_ahead()))
+    }
+
+    /// Where reading from `from` has to begin.
+    pub(crate) fn next_unsettled(&self, source: Source, from: u64) -> u64 {
+        self.progress.get(&source).map_or(from, |progress| progress.next_unsettled(from))
+    }
+
+    /// Keeps of a page, read from `from` on without a gap, what the group has not settled.
+    pub(crate) fn sift(
+        &mut self,
+        source: Source,
+        from: u64,
+        page: Vec<Delivered>,
+        open: &mut Vec<(Delivered, Option<Note>)>,
+    ) {
+        let Some(progress) = self.progress_mut(source) else { return };
+        let mut expected = from;
+        for delivered in page {
+            progress.skip(expected, delivered.offset);
+            expected = delivered.offset + 1;
+            match progress.meet(delivered.offset, delivered.id.key.sequence) {
+                Met::Settled => {}
+                Met::Open(note) => {
+                    let note = note.cloned();
+                    open.push((delivered, note));
+                }
+            }
+        }
+    }
+
+    /// Up to where logs must be kept for some group. Dead letters are not kept for their own group:
+    /// they go with the retention of their topic.
+    pub(crate) fn floors(&self) -> Floors {
+        let mut floors = Floors::default();
+        for group in self.by_id.values() {
+            floors.groups.entry(group.topic).or_default().push(group.id);
+            floors.groups.entry(group.retry).or_default().push(group.id);
+        }
+        for (source, progress) in &self.progress {
+            let floor = if progress.holds() { progress.cursor() } else { u64::MAX };
+            floors.cursors.insert(*source, floor);
+        }
+        floors
+    }
+
+    /// Appends the stored form of everything.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        out.extend_from_slice(&self.next.to_le_bytes());
+        codec::put_varint(out, self.by_id.len() as u64);
+        for group in self.by_id.values() {
+            stored::encode_group(out, group);
+        }
+        codec::put_varint(out, self.progress.len() as u64);
+        let mut sources: Vec<&Source> = self.progress.keys().collect();
+        sources.sort_unstable();
+        for source in sources {
+            stored::put_source(out, *source);
+            if let Some(progress) = self.progress.get(source) {
+                progress.encode(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// [`Malformed`] for anything else.
+    pub(crate) fn decode(rest: &mut &[u8]) -> Result<Self, Malformed> {
+        let mut groups = Self { next: codec::get_u32(rest)?, ..Self::default() };
+        for _ in 0..codec::get_length(rest)? {
+            groups.put(stored::decode_group(rest)?, &[]);
+        }
+        for _ in 0..codec::get_length(rest)? {
+            let source = stored::get_source(rest)?;
+            groups.progress.insert(source, Progress::decode(rest)?);
+        }
+        Ok(groups)
+    }
+}
+
+/// Up to where logs must be kept.
+#[derive(Debug, Default)]
+pub(crate) struct Floors {
+    groups: HashMap<TopicId, Vec<GroupId>>,
+    cursors: HashMap<Source, u64>,
+}
+
+impl Floors {
+    /// The first offset of a partition that some group still needs; `None` without any group.
+    pub(crate) fn of(&self, topic: TopicId, partition: Partition) -> Option<u64> {
+        let cursor = |group: &GroupId| {
+            let source = Source { group: *group, topic, partition };
+            self.cursors.get(&source).copied().unwrap_or(0)
+        };
+        self.groups.get(&topic)?.iter().map(cursor).min()
+    }
+}
