@@ -51,6 +51,11 @@ fn the_reference_is_a_whole_store() {
 }
 
 #[test]
+fn the_reference_has_groups() {
+    conformance::groups(Reference::new, |store| store);
+}
+
+#[test]
 fn one_machine_alone_is_a_coordinator() {
     conformance::coordinator(|| Solo);
 }

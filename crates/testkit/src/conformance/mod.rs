@@ -8,6 +8,7 @@ mod timeline;
 mod outlet;
 mod topics;
 mod store;
+mod groups;
 mod coordinator;
 mod clock;
 
@@ -17,6 +18,7 @@ use punctual_model::{Header, Message, Partition, Span, Timestamp, TopicId};
 
 pub use self::clock::clock;
 pub use self::coordinator::coordinator;
+pub use self::groups::{GroupStore, groups};
 pub use self::outlet::outlet;
 pub use self::store::store;
 pub use self::timeline::timeline;

@@ -3,7 +3,7 @@
 use futures_executor::block_on;
 use punctual_model::ports::{ArmLimit, Armed, CancelOutcome, LogPosition, Outlet};
 use punctual_model::ports::{PendingQuery, Timeline, Topics};
-use punctual_model::{Basis, Entry, State, Timestamp, TopicId, TopicName, TopicSettings};
+use punctual_model::{Basis, Entry, Lane, State, Timestamp, TopicId, TopicName, TopicSettings};
 
 use super::{after, delicate_messages, message, partition};
 
@@ -38,7 +38,7 @@ fn arm<S: Timeline>(store: &S, until: Timestamp) -> Vec<Armed> {
     let limit = ArmLimit { entries: 1000, bytes: 64 << 20 };
     let mut all = Vec::new();
     loop {
-        let armed = block_on(store.arm(until, limit)).expect("a working store arms");
+        let armed = block_on(store.arm(Lane::Message, until, limit)).expect("a working store arms");
         if armed.is_empty() {
             return all;
         }

@@ -9,7 +9,9 @@ use futures_executor::block_on;
 use punctual_model::ports::{
     ArmLimit, Armed, CancelOutcome, Found, PendingEntry, PendingQuery, Timeline,
 };
-use punctual_model::{Basis, Entry, Key, Message, MessageId, Sequence, State, Timestamp, TopicId};
+use punctual_model::{
+    Basis, Entry, Key, Lane, Message, MessageId, Sequence, State, Timestamp, TopicId,
+};
 
 use super::{Stage, after, message, partition};
 
@@ -27,6 +29,7 @@ pub fn timeline<T: Timeline>(make: impl Fn() -> Stage<T>) {
     arming::the_limits_of_arm_are_respected(&make());
     arming::nothing_is_lost_between_scheduling_and_arming(&make());
     arming::the_listener_hears_of_late_arrivals(&make());
+    arming::what_producers_sent_is_not_in_the_retry_lane(&make());
     cancelling::claim_takes_out_what_was_cancelled(&make());
     cancelling::a_cancel_has_a_definite_outcome(&make());
     cancelling::of_concurrent_cancels_one_wins(&make());
@@ -52,11 +55,12 @@ fn schedule_at<T: Timeline>(stage: &Stage<T>, dues: &[u64]) -> Vec<MessageId> {
     schedule(&stage.subject, dues.iter().map(entry_at).collect())
 }
 
-/// Arms until nothing is left before `until`.
+/// Arms what producers sent, until nothing is left before `until`.
 fn arm_all<T: Timeline>(timeline: &T, until: Timestamp, limit: ArmLimit) -> Vec<Armed> {
     let mut all = Vec::new();
     loop {
-        let armed = block_on(timeline.arm(until, limit)).expect("a working store arms");
+        let armed =
+            block_on(timeline.arm(Lane::Message, until, limit)).expect("a working store arms");
         if armed.is_empty() {
             return all;
         }

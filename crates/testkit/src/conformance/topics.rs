@@ -5,7 +5,9 @@ use std::sync::Arc;
 use punctual_model::ports::{
     Armed, Delivered, LogBounds, LogPosition, Outlet, Topic, TopicError, Topics,
 };
-use punctual_model::{Partition, Span, TopicId, TopicName, TopicSettings};
+use punctual_model::{
+    Backlog, Overflow, Partition, Span, Timestamp, TopicId, TopicKind, TopicName, TopicSettings,
+};
 
 use super::outlet::{armed, deliver};
 use super::{after, delicate_messages, message, partition};
@@ -23,6 +25,7 @@ pub fn topics<T: Topics + Outlet>(make: impl Fn() -> T) {
     a_log_is_read_from_any_offset(&make());
     the_bounds_tell_where_a_log_starts_and_ends(&make());
     a_delivered_message_is_located(&make());
+    a_message_is_found_by_the_time_it_was_delivered_at(&make());
     a_missing_partition_is_refused(&make());
 }
 
@@ -31,7 +34,7 @@ fn name(text: &str) -> TopicName {
 }
 
 fn settings(partitions: u16) -> TopicSettings {
-    TopicSettings { partitions, retention: None, retention_bytes: None }
+    TopicSettings { partitions, retention: None, ..TopicSettings::default() }
 }
 
 fn put<T: Topics>(topics: &T, text: &str, partitions: u16) -> Arc<Topic> {
@@ -68,6 +71,7 @@ fn a_topic_is_found_by_name_and_by_number<T: Topics>(topics: &T) {
     let orders = put(topics, "orders", 3);
     let other = put(topics, "Orders", 1);
     assert_eq!((orders.name.as_str(), &orders.settings), ("orders", &settings(3)));
+    assert_eq!(orders.kind, TopicKind::Plain);
     assert_ne!(orders.id, other.id, "names differ in case");
     assert_eq!(topics.by_name(&name("orders")), Some(Arc::clone(&orders)));
     assert_eq!(topics.by_id(orders.id), Some(orders));
@@ -90,6 +94,9 @@ fn settings_can_be_changed<T: Topics>(topics: &T) {
         partitions: 2,
         retention: Some(Span::from_days(3)),
         retention_bytes: Some(1 << 40),
+        default_ttl: Some(Span::from_secs(90)),
+        max_backlog: Backlog { messages: Some(5), bytes: Some(u64::MAX) },
+        overflow: Overflow::DeadLetterNewest,
     };
     let after = topics.put(&name("orders"), changed.clone()).expect("settings may change");
     assert_eq!((after.id, &after.settings), (before.id, &changed), "the topic stays the same one");
@@ -189,11 +196,40 @@ fn a_delivered_message_is_located<T: Topics + Outlet>(topics: &T) {
     assert_eq!(topics.locate(elsewhere.id()), Ok(None));
 }
 
+fn a_message_is_found_by_the_time_it_was_delivered_at<T: Topics + Outlet>(topics: &T) {
+    let id = put(topics, "orders", 2).id;
+    let place = partition(1);
+    let offset_at = |time| topics.offset_at(id, place, time).expect("the partition is there");
+    let end = || topics.bounds(id, place).expect("the partition is there").end;
+    assert_eq!(offset_at(Timestamp::MIN), end(), "an empty log");
+    let sent = numbered(id, place, 300);
+    let mut firsts = Vec::new();
+    // Many small steps, some of them at the same time.
+    for (step, batch) in (0..).zip(sent.chunks(7)) {
+        if step % 3 != 1 {
+            firsts.push((1000 + step, end()));
+        }
+        deliver(topics, batch, after(1000 + step - u64::from(step % 3 == 1)));
+    }
+    assert_eq!(offset_at(Timestamp::MIN), firsts[0].1, "everything is later");
+    for pair in firsts.windows(2) {
+        let ((time, offset), (next, next_offset)) = (pair[0], pair[1]);
+        assert_eq!(offset_at(after(time)), offset, "the first of those at {time}");
+        for between in time + 1..=next {
+            assert_eq!(offset_at(after(between)), next_offset, "none is at {between}");
+        }
+    }
+    assert_eq!(offset_at(after(2000)), end(), "none is as late");
+    assert_eq!(offset_at(Timestamp::MAX), end());
+    assert_eq!(topics.offset_at(id, partition(0), after(1000)), Ok(0), "a log of its own each");
+}
+
 fn a_missing_partition_is_refused<T: Topics>(topics: &T) {
     let id = put(topics, "orders", 2).id;
     let missing = [(id, partition(2)), (TopicId::MAX, partition(0))];
     for (topic, place) in missing {
         assert_eq!(topics.read(start_of(topic, place), 10), Err(TopicError::NotFound));
         assert_eq!(topics.bounds(topic, place), Err(TopicError::NotFound));
+        assert_eq!(topics.offset_at(topic, place, after(0)), Err(TopicError::NotFound));
     }
 }

@@ -6,8 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_executor::block_on;
 use punctual_model::ports::{ArmLimit, Timeline};
-use punctual_model::{Message, MessageId, Timestamp};
+use punctual_model::{Lane, Message, MessageId, Timestamp};
 
 use super::super::{START, Stage, after, message};
 use super::{PLENTY, arm_all, entry, ids, schedule, schedule_at, sorted};
@@ -94,15 +95,29 @@ pub(super) fn the_listener_hears_of_late_arrivals<T: Timeline>(stage: &Stage<T>)
     const PATIENCE: Duration = Duration::from_secs(20);
     let timeline = &stage.subject;
     let (sender, heard) = mpsc::sync_channel(1000);
-    timeline.listen(Arc::new(move || {
+    timeline.listen(Arc::new(move |lane| {
         // A full or closed channel will do: it was heard often enough.
-        sender.try_send(()).ok();
+        sender.try_send(lane).ok();
     }));
     arm_all(timeline, after(1000), PLENTY);
     for dues in [&[999][..], &[0], &[5000, 10]] {
         while heard.try_recv().is_ok() {}
         schedule_at(stage, dues);
-        assert!(heard.recv_timeout(PATIENCE).is_ok(), "nobody heard of {dues:?}");
+        let told = heard.recv_timeout(PATIENCE);
+        assert_eq!(told, Ok(Lane::Message), "nobody heard of {dues:?}");
         assert_eq!(arm_all(timeline, after(1000), PLENTY).len(), 1);
     }
+}
+
+pub(super) fn what_producers_sent_is_not_in_the_retry_lane<T: Timeline>(stage: &Stage<T>) {
+    let timeline = &stage.subject;
+    let retries =
+        |until| block_on(timeline.arm(Lane::Retry, until, PLENTY)).expect("a working store arms");
+    let given = schedule_at(stage, &[10, 5000]);
+    assert!(given.iter().all(|id| id.key.sequence.lane() == Lane::Message), "{given:?}");
+    assert!(retries(Timestamp::MAX).is_empty(), "nobody retries anything");
+    assert_eq!(ids(&arm_all(timeline, after(100), PLENTY)), given[..1], "the lanes are apart");
+    let late = schedule_at(stage, &[20]);
+    assert!(retries(Timestamp::MAX).is_empty(), "nor a late arrival");
+    assert_eq!(ids(&arm_all(timeline, after(100), PLENTY)), late);
 }
