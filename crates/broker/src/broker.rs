@@ -1,19 +1,23 @@
-//! The handle everybody calls, and the thread that fires.
+//! The handle everybody calls, and the threads that fire.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
 use parking_lot::Mutex;
-use punctual_model::ports::{CancelOutcome, Outlet, StoreError, Timeline, Topics};
-use punctual_model::{Clock, DelayLevels, MessageId, Span, Timestamp, TopicId, limits};
+use punctual_model::ports::{CancelOutcome, Groups, Outlet, StoreError, Timeline, Topics};
+use punctual_model::{Clock, DelayLevels, Lane, MessageId, Span, Timestamp, TopicId, limits};
 
 use crate::deliver::Delivery;
 use crate::errands::Errands;
 use crate::fire::{self, Firing, Signal};
+use crate::group::{ConsumerParts, Consumers, JobLimits};
 use crate::stats::{Counters, Stats};
 use crate::time::BrokerTime;
 
@@ -65,9 +69,12 @@ pub(crate) struct Shared<T> {
     pub(crate) counters: Arc<Counters>,
     pub(crate) errands: Errands,
     pub(crate) turns: [AtomicU64; TURNS],
-    signal: Arc<Signal>,
-    firing: Mutex<Option<JoinHandle<()>>>,
-    failure: Mutex<Option<oneshot::Receiver<StoreError>>>,
+    pub(crate) consumers: Consumers,
+    /// One for each lane.
+    signals: [Arc<Signal>; Lane::ALL.len()],
+    firing: Mutex<Vec<JoinHandle<()>>>,
+    /// One for each thread; whoever waits for failures takes them all.
+    failures: Mutex<Vec<oneshot::Receiver<StoreError>>>,
 }
 
 impl<T> std::fmt::Debug for Shared<T> {
@@ -91,6 +98,8 @@ pub struct Parts<T, O> {
     pub outlet: Arc<O>,
     /// The topics.
     pub topics: Arc<dyn Topics>,
+    /// The groups that consume them.
+    pub groups: Arc<dyn Groups>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
 }
@@ -107,25 +116,40 @@ impl<T: Timeline> Broker<T> {
     /// # Errors
     /// As the operating system says when it has no thread left.
     pub fn start<O: Outlet>(options: Options, parts: Parts<T, O>) -> io::Result<Self> {
-        let Parts { timeline, outlet, topics, clock } = parts;
+        let Parts { timeline, outlet, topics, groups, clock } = parts;
         let time = Arc::new(BrokerTime::new(clock));
         let counters = Arc::new(Counters::default());
-        let signal = Arc::new(Signal::default());
+        let signals = Lane::ALL.map(|_| Arc::new(Signal::default()));
         let errands = Errands::start()?;
+        let wakers = signals.clone();
+        timeline.listen(Arc::new(move |lane| wakers[lane.index()].wake()));
         let (failed, failure) = oneshot::channel();
-        let waker = Arc::clone(&signal);
-        timeline.listen(Arc::new(move || waker.wake()));
-        let delivery =
-            Delivery::new(Arc::clone(&timeline), outlet, Arc::clone(&time), Arc::clone(&counters));
-        let (firing, stop) = (Firing::new(delivery), Arc::clone(&signal));
-        let thread = std::thread::Builder::new().name("punctual-fire".to_owned());
-        let thread = thread.spawn(move || {
-            if let Err(error) = fire::run(firing, &stop) {
-                tracing::error!(%error, "firing has stopped");
-                // Receiver gone: nobody waits for failures any more.
-                drop(failed.send(error));
-            }
-        })?;
+        let mut failures = vec![failure];
+        let counted = Arc::clone(&timeline);
+        let consumer_parts = ConsumerParts {
+            groups,
+            topics: Arc::clone(&topics),
+            time: Arc::clone(&time),
+            counters: Arc::clone(&counters),
+            pending: Arc::new(move |topic| pending_of(&*counted, topic)),
+            auto_create: options.auto_create,
+            limits: JobLimits {
+                body_bytes_max: options.body_bytes_max,
+                delay_max: options.delay_max,
+            },
+        };
+        let consumers = Consumers::start(consumer_parts, failed)?;
+        let mut firing = Vec::new();
+        for lane in Lane::ALL {
+            let (timeline, outlet) = (Arc::clone(&timeline), Arc::clone(&outlet));
+            let delivery =
+                Delivery::new(timeline, outlet, Arc::clone(&time), Arc::clone(&counters))
+                    .heard_by(consumers.clone());
+            let (failed, failure) = oneshot::channel();
+            failures.push(failure);
+            let signal = Arc::clone(&signals[lane.index()]);
+            firing.push(start_firing(lane, Firing::new(lane, delivery), signal, failed)?);
+        }
         let shared = Shared {
             options,
             timeline,
@@ -134,9 +158,10 @@ impl<T: Timeline> Broker<T> {
             counters,
             errands,
             turns: [const { AtomicU64::new(0) }; TURNS],
-            signal,
-            firing: Mutex::new(Some(thread)),
-            failure: Mutex::new(Some(failure)),
+            consumers,
+            signals,
+            firing: Mutex::new(firing),
+            failures: Mutex::new(failures),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -159,6 +184,12 @@ impl<T: Timeline> Broker<T> {
         &self.shared.topics
     }
 
+    /// The groups that consume the topics.
+    #[must_use]
+    pub fn consumers(&self) -> &Consumers {
+        &self.shared.consumers
+    }
+
     /// The broker clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -177,28 +208,62 @@ impl<T: Timeline> Broker<T> {
         self.shared.counters.read(pending, self.shared.time.steps())
     }
 
-    /// Waits until firing stops because the store is out of order, or by a panic. Only the first
+    /// Waits until a thread stops because the store is out of order, or by a panic. Only the first
     /// caller waits; others, and those after a regular end, wait for ever.
     pub async fn failed(&self) -> StoreError {
-        let failure = self.shared.failure.lock().take();
-        match failure {
-            Some(failure) => match failure.await {
-                Ok(error) => error,
-                Err(_ended) if self.shared.signal.is_stopped() => std::future::pending().await,
-                Err(_panicked) => StoreError::Poisoned("firing ended by a panic".into()),
-            },
-            None => std::future::pending().await,
-        }
+        let mut failures = std::mem::take(&mut *self.shared.failures.lock());
+        std::future::poll_fn(|context| {
+            for failure in &mut failures {
+                match Pin::new(failure).poll(context) {
+                    Poll::Pending => {}
+                    Poll::Ready(Ok(error)) => return Poll::Ready(error),
+                    Poll::Ready(Err(_ended)) if self.shared.consumers.is_stopped() => {}
+                    Poll::Ready(Err(_panicked)) => {
+                        let what = "a thread of the broker ended by a panic";
+                        return Poll::Ready(StoreError::Poisoned(what.into()));
+                    }
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
-    /// Stops firing. What was accepted stays in the timeline.
+    /// Stops firing, and the end of leases. What was accepted stays in the timeline.
     pub fn stop(&self) {
-        self.shared.signal.stop();
-        if let Some(thread) = self.shared.firing.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("firing ended by a panic");
+        self.shared.consumers.stop();
+        self.shared.signals.iter().for_each(|signal| signal.stop());
+        for thread in std::mem::take(&mut *self.shared.firing.lock()) {
+            if thread.join().is_err() {
+                tracing::error!("firing ended by a panic");
+            }
         }
         self.shared.errands.close();
     }
+}
+
+fn start_firing<T: Timeline, O: Outlet>(
+    lane: Lane,
+    firing: Firing<T, O>,
+    signal: Arc<Signal>,
+    failed: oneshot::Sender<StoreError>,
+) -> io::Result<JoinHandle<()>> {
+    let name = match lane {
+        Lane::Message => "punctual-fire",
+        // Fifteen characters are all that the system shows of a name.
+        Lane::Retry => "punctual-retry",
+    };
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || {
+        if let Err(error) = fire::run(firing, &signal) {
+            tracing::error!(%error, ?lane, "firing has stopped");
+            // Receiver gone: nobody waits for failures any more.
+            drop(failed.send(error));
+        }
+    })
+}
+
+fn pending_of<T: Timeline>(timeline: &T, topic: TopicId) -> u64 {
+    let counts = timeline.counts();
+    counts.into_iter().find(|(of, _)| *of == topic).map_or(0, |(_, count)| count)
 }

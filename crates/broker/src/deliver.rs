@@ -10,11 +10,9 @@ use std::time::Duration;
 use punctual_model::Basis;
 use punctual_model::ports::{Armed, Outlet, StoreError, Timeline};
 
+use crate::group::Consumers;
 use crate::stats::Counters;
 use crate::time::BrokerTime;
-
-/// Messages handed over at once.
-pub(crate) const BATCH_MAX: usize = 8192;
 
 /// Hands fired messages to the outlet.
 #[derive(Debug)]
@@ -23,6 +21,8 @@ pub struct Delivery<T, O> {
     pub(crate) outlet: Arc<O>,
     pub(crate) time: Arc<BrokerTime>,
     pub(crate) counters: Arc<Counters>,
+    /// Who is told what has arrived.
+    consumers: Option<Consumers>,
     /// The batch on its way.
     batch: Vec<Armed>,
     stage: Stage,
@@ -45,7 +45,15 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         time: Arc<BrokerTime>,
         counters: Arc<Counters>,
     ) -> Self {
-        Self { timeline, outlet, time, counters, batch: Vec::new(), stage: Stage::Fired }
+        let (batch, stage) = (Vec::new(), Stage::Fired);
+        Self { timeline, outlet, time, counters, consumers: None, batch, stage }
+    }
+
+    /// The same, and `consumers` are told what the outlet has taken.
+    #[must_use]
+    pub fn heard_by(mut self, consumers: Consumers) -> Self {
+        self.consumers = Some(consumers);
+        self
     }
 
     /// Hands over `batch`, all due. After an error [`retry`](Self::retry) offers it again.
@@ -76,6 +84,9 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
             let now = self.time.read();
             self.outlet.deliver(&self.batch, now.timestamp()).await?;
             self.stage = Stage::Taken;
+            if let Some(consumers) = &self.consumers {
+                consumers.delivered(&self.batch);
+            }
         }
         let done = self.time.read();
         self.timeline.settle(&self.batch).await?;

@@ -2,7 +2,8 @@
 //!
 //! The near future is armed from the timeline a bounded number of entries at a time and waits on
 //! the wheel. [`Firing::step`] does what is to be done now and says how long to wait; the thread
-//! around it only waits.
+//! around it only waits. Each lane has its own, so that a storm of retries never stands in the way
+//! of new messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use punctual_model::ports::{ArmLimit, Armed, Outlet, StoreError, Timeline};
-use punctual_model::{Basis, Key, Span, Timestamp};
+use punctual_model::{Basis, Key, Lane, Span, Timestamp};
 
-use crate::deliver::{BATCH_MAX, Delivery};
+use crate::deliver::Delivery;
 use crate::time::Now;
 use crate::wheel::Wheel;
 
@@ -22,8 +23,10 @@ const AHEAD: Span = Span::from_secs(2);
 const WAIT_MAX: Duration = Duration::from_millis(250);
 /// How long to wait before a refused batch is offered again.
 const RETRY_WAIT: Duration = Duration::from_millis(100);
-/// Entries armed with one call.
+/// Entries armed with one call, and handed over at once.
 const PAGE_MAX: usize = 8192;
+/// The same for retries: smaller steps, between which new messages get the disk.
+const RETRY_PAGE_MAX: usize = 1024;
 /// Entries on the wheel, and bytes of their messages.
 const WHEEL_MAX: usize = 256 << 10;
 const WHEEL_BYTES_MAX: usize = 64 << 20;
@@ -35,6 +38,8 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 /// Brings messages to their moment.
 #[derive(Debug)]
 pub struct Firing<T, O> {
+    lane: Lane,
+    page_max: usize,
     delivery: Delivery<T, O>,
     wheel: Wheel<Box<Armed>>,
     wheel_bytes: usize,
@@ -47,9 +52,15 @@ pub struct Firing<T, O> {
 impl<T: Timeline, O: Outlet> Firing<T, O> {
     /// Nothing armed yet.
     #[must_use]
-    pub fn new(delivery: Delivery<T, O>) -> Self {
+    pub fn new(lane: Lane, delivery: Delivery<T, O>) -> Self {
         let now = delivery.time.read();
+        let page_max = match lane {
+            Lane::Message => PAGE_MAX,
+            Lane::Retry => RETRY_PAGE_MAX,
+        };
         Self {
+            lane,
+            page_max,
             delivery,
             wheel: Wheel::new(now.timestamp()),
             wheel_bytes: 0,
@@ -76,7 +87,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
         }
         let mut due = due.into_iter();
         while due.len() > 0 {
-            let batch = due.by_ref().take(BATCH_MAX).collect();
+            let batch = due.by_ref().take(self.page_max).collect();
             if let Err(error) = self.delivery.deliver(batch).await {
                 self.put_back(due);
                 return Err(error);
@@ -98,9 +109,9 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
         } else {
             now.timestamp().saturating_add(AHEAD)
         };
-        let entries = if crowded { PAGE_MAX } else { room.min(PAGE_MAX) };
+        let entries = if crowded { self.page_max } else { room.min(self.page_max) };
         let limit = ArmLimit { entries, bytes: WHEEL_BYTES_MAX / 2 };
-        let page = self.delivery.timeline.arm(until, limit).await?;
+        let page = self.delivery.timeline.arm(self.lane, until, limit).await?;
         let more = !page.is_empty();
         let mut due = Vec::new();
         for armed in page {
@@ -189,11 +200,6 @@ impl Signal {
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_one();
-    }
-
-    /// Whether the thread was told to end.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.state.lock().stopped
     }
 
     /// Waits at most `wait`. False when the thread is to end.

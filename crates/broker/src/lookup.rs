@@ -38,9 +38,10 @@ impl<T: Timeline> Broker<T> {
             let located = self.shared.errands.run(move || topics.locate(id)).await?;
             located.or_else(|error| match error {
                 TopicError::Store(error) => Err(error),
-                TopicError::NotFound | TopicError::TooMany | TopicError::CannotShrink(_) => {
-                    Ok(None)
-                }
+                TopicError::NotFound
+                | TopicError::TooMany
+                | TopicError::CannotShrink(_)
+                | TopicError::Reserved => Ok(None),
             })?
         } else {
             None

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 
 use punctual_model::ports::{StoreError, Timeline, Topic, TopicError};
 use punctual_model::{
-    Basis, Entry, Message, MessageId, Partition, Span, Timestamp, TopicName, TopicSettings, limits,
-    partitioner,
+    Basis, Entry, Header, Message, MessageId, Partition, Span, Timestamp, TopicKind, TopicName,
+    TopicSettings, limits, partitioner,
 };
 
 use crate::broker::Broker;
+use crate::group::{ATTEMPTS_HEADER, NotAdmitted, TTL_HEADER};
 use crate::time::Now;
 
 /// A message and when it is wanted.
@@ -23,6 +24,19 @@ pub struct Request {
     pub when: When,
     /// Into which partition; by key or in turn where nothing is said.
     pub partition: Option<u16>,
+    /// How long after its due time it may be given to a group; as the topic says where nothing is
+    /// said.
+    pub ttl: Option<Span>,
+    /// After this many failed attempts it is a dead letter, if the group does not give up earlier.
+    pub max_attempts: Option<u16>,
+}
+
+impl Request {
+    /// A message that wants nothing special.
+    #[must_use]
+    pub fn new(message: Message, when: When) -> Self {
+        Self { message, when, partition: None, ttl: None, max_attempts: None }
+    }
 }
 
 /// When a message is to be delivered.
@@ -53,6 +67,12 @@ pub enum ScheduleError {
     /// No such topic, and topics are not made on use.
     #[error("no such topic")]
     TopicNotFound,
+    /// The topic belongs to a group, which alone writes to it.
+    #[error("the topic belongs to a group")]
+    Reserved,
+    /// As much waits for a group of the topic as may.
+    #[error("too many messages wait in the topic")]
+    BacklogFull,
     /// The topic would be one too many.
     #[error("there are too many topics")]
     TooManyTopics,
@@ -136,6 +156,7 @@ impl<T: Timeline> Broker<T> {
                 .map_err(|reason| ScheduleError::Invalid { index, reason })?;
         }
         let topic = self.topic_for_use(topic).await?;
+        self.admit(&topic, &requests).await?;
         let mut entries = Vec::with_capacity(requests.len());
         for (index, request) in requests.into_iter().enumerate() {
             let entry = self.place(&topic, request, now);
@@ -145,6 +166,19 @@ impl<T: Timeline> Broker<T> {
         let ids = self.shared.timeline.schedule(entries).await?;
         self.shared.counters.scheduled.fetch_add(count, Ordering::Relaxed);
         Ok(ids.into_iter().map(|id| Scheduled { id, due: id.key.due }).collect())
+    }
+
+    /// Whether the topic takes these messages now.
+    async fn admit(&self, topic: &Topic, requests: &[Request]) -> Result<(), ScheduleError> {
+        if topic.kind != TopicKind::Plain {
+            return Err(ScheduleError::Reserved);
+        }
+        let bytes: usize = requests.iter().map(|request| request.message.weight()).sum();
+        let admitted = self.shared.consumers.admit(topic, requests.len() as u64, bytes as u64);
+        admitted.await.map_err(|error| match error {
+            NotAdmitted::Full => ScheduleError::BacklogFull,
+            NotAdmitted::Store(error) => ScheduleError::Store(error),
+        })
     }
 
     async fn topic_for_use(&self, name: &TopicName) -> Result<Arc<Topic>, ScheduleError> {
@@ -163,6 +197,7 @@ impl<T: Timeline> Broker<T> {
             TopicError::Store(error) => ScheduleError::Store(error),
             TopicError::NotFound | TopicError::CannotShrink(_) => ScheduleError::TopicNotFound,
             TopicError::TooMany => ScheduleError::TooManyTopics,
+            TopicError::Reserved => ScheduleError::Reserved,
         })
     }
 
@@ -218,8 +253,25 @@ impl<T: Timeline> Broker<T> {
             (None, Some(key)) => partitioner::by_key(key, partitions),
             (None, None) => partitioner::by_turn(self.shared.turn(topic.id), partitions),
         };
-        Ok(Entry { topic: topic.id, partition, due, basis, message: request.message })
+        let message = stamped(request, topic.settings.default_ttl);
+        Ok(Entry { topic: topic.id, partition, due, basis, message })
     }
+}
+
+/// The message with headers for what was asked for beside it. A header of the sender's own counts
+/// where nothing else was asked for.
+fn stamped(request: Request, default_ttl: Option<Span>) -> Message {
+    let Request { mut message, ttl, max_attempts, .. } = request;
+    let own = message.headers.iter().any(|header| header.name == TTL_HEADER);
+    let ttl = ttl.or(if own { None } else { default_ttl });
+    let ttl = ttl.map(|ttl| (TTL_HEADER, ttl.as_millis().to_string()));
+    let attempts = max_attempts.map(|attempts| (ATTEMPTS_HEADER, attempts.to_string()));
+    message.headers.extend(
+        ttl.into_iter()
+            .chain(attempts)
+            .map(|(name, value)| Header { name: name.to_owned(), value: value.into() }),
+    );
+    message
 }
 
 fn check_batch(requests: &[Request]) -> Result<(), ScheduleError> {

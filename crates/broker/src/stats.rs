@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_model::{Buckets, Histogram, TopicName};
 
+use crate::group::Reason;
+
 /// Upper bounds of the lateness buckets, in microseconds.
 const LATENESS_BOUNDS_MICROS: [u64; 16] = [
     100, 250, 500, 1_000, 2_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
@@ -21,6 +23,14 @@ pub struct Counters {
     pub delivered: AtomicU64,
     /// Messages cancelled.
     pub cancelled: AtomicU64,
+    /// Messages given to consumers of groups, each attempt counted.
+    pub received: AtomicU64,
+    /// Messages that groups were done with.
+    pub acked: AtomicU64,
+    /// Failed messages that come again.
+    pub retries: AtomicU64,
+    /// Messages that became dead letters, by the place of the reason in [`Reason::ALL`].
+    pub dead: [AtomicU64; Reason::ALL.len()],
     /// How late messages were delivered.
     pub lateness: Histogram,
 }
@@ -32,6 +42,10 @@ impl Default for Counters {
             fired: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            dead: Default::default(),
             lateness: Histogram::new(&LATENESS_BOUNDS_MICROS),
         }
     }
@@ -48,6 +62,14 @@ pub struct Stats {
     pub delivered: u64,
     /// Messages cancelled since the start.
     pub cancelled: u64,
+    /// Messages given to consumers of groups since the start, each attempt counted.
+    pub received: u64,
+    /// Messages that groups were done with since the start.
+    pub acked: u64,
+    /// Failed messages that come again, since the start.
+    pub retries: u64,
+    /// Messages that became dead letters since the start, for each reason.
+    pub dead: Vec<(Reason, u64)>,
     /// Pending messages of each topic that has any.
     pub pending: Vec<(TopicName, u64)>,
     /// How late messages were delivered.
@@ -57,12 +79,28 @@ pub struct Stats {
 }
 
 impl Counters {
+    /// So many messages have become dead letters.
+    pub(crate) fn died(&self, reason: Reason, count: u64) {
+        let mut counters = Reason::ALL.into_iter().zip(&self.dead);
+        if let Some((_, counter)) = counters.find(|(of, _)| *of == reason) {
+            counter.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn read(&self, pending: Vec<(TopicName, u64)>, clock_steps: u64) -> Stats {
         Stats {
             scheduled: self.scheduled.load(Ordering::Relaxed),
             fired: self.fired.load(Ordering::Relaxed),
             delivered: self.delivered.load(Ordering::Relaxed),
             cancelled: self.cancelled.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
+            acked: self.acked.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            dead: Reason::ALL
+                .into_iter()
+                .zip(&self.dead)
+                .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
+                .collect(),
             pending,
             lateness: self.lateness.read(),
             clock_steps,

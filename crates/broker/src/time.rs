@@ -25,6 +25,8 @@ pub struct Now {
     pub broker: Duration,
     /// The wall clock, since the epoch; never ahead of `broker`.
     pub wall: Duration,
+    /// Time since a fixed point, whatever becomes of the wall clock.
+    pub monotonic: Duration,
 }
 
 impl Now {
@@ -102,7 +104,7 @@ impl BrokerTime {
         } else if backward >= REPORT {
             self.report("backward", backward);
         }
-        Now { broker, wall: wall.min(broker) }
+        Now { broker, wall: wall.min(broker), monotonic }
     }
 
     /// How many steps were reported.
@@ -285,9 +287,10 @@ mod tests {
     #[test]
     fn delays_are_counted_from_the_next_whole_millisecond() {
         let broker = Duration::from_nanos(5_000_001);
-        let now = Now { broker, wall: broker };
+        let monotonic = Duration::ZERO;
+        let now = Now { broker, wall: broker, monotonic };
         assert_eq!((now.timestamp().as_millis(), now.timestamp_up().as_millis()), (5, 6));
-        let whole = Now { broker: Duration::from_millis(5), wall: broker };
+        let whole = Now { broker: Duration::from_millis(5), wall: broker, monotonic };
         assert_eq!(whole.timestamp_up().as_millis(), 5);
     }
 }

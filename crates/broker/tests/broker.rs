@@ -12,7 +12,7 @@ use house::{House, Store, embedded, engine, reference, request, soon, wall, with
 use punctual_broker::{Invalid, Options, Request, ScheduleError, When};
 use punctual_model::ports::{ArmLimit, CancelOutcome, Timeline};
 use punctual_model::{
-    Basis, Header, Message, MessageId, Span, State, Timestamp, TopicName, limits, partitioner,
+    Basis, Header, Lane, Message, MessageId, Span, State, Timestamp, TopicName, limits, partitioner,
 };
 use punctual_testkit::Reference;
 
@@ -83,7 +83,7 @@ fn content_arrives_byte_for_byte<S: Store>(house: &House<S>) {
         headers: vec![header("x", b""), header("x", &all), header("", b"\0")],
         body: all,
     };
-    let sent = Request { message: message.clone(), when: When::Now, partition: None };
+    let sent = Request::new(message.clone(), When::Now);
     house.schedule(&topic, vec![sent, request(soon(1))]);
     house.gate.wait_for(2);
     let log = &house.logs(&topic)[0];
@@ -103,7 +103,7 @@ fn headers(count: usize, value_bytes: usize) -> Vec<Header> {
 fn refused() -> Vec<(Request, Invalid)> {
     let max = limits::DELAY_MAX;
     let longer = Span::from_millis(max.as_millis() + 1);
-    let message = |message| Request { message, when: When::Now, partition: None };
+    let message = |message| Request::new(message, When::Now);
     let far = wall().saturating_add(longer).saturating_add(Span::from_secs(60));
     let too_long = Invalid::DelayTooLong { max };
     vec![
@@ -176,7 +176,7 @@ fn a_batch_may_go_to_its_limits<S: Store>(house: &House<S>) {
         headers: headers(limits::HEADERS_MAX, limits::HEADER_BYTES_MAX / limits::HEADERS_MAX - 4),
         body: large(limits::BODY_BYTES_MAX),
     };
-    let largest = Request { message, when: When::After(limits::DELAY_MAX), partition: None };
+    let largest = Request::new(message, When::After(limits::DELAY_MAX));
     let sent = house.schedule(&topic, vec![largest.clone()])[0];
     let report = block_on(house.broker.get(sent.id)).unwrap().unwrap();
     assert!(report.message == Some(largest.message.clone()), "pending as it was sent");
@@ -227,7 +227,7 @@ fn a_date_is_measured_with_the_wall_clock_and_all_else_with_the_broker_clock() {
     for (when, basis) in cases {
         let sent = house.send(&topic, when);
         let limit = ArmLimit { entries: 10, bytes: 1 << 20 };
-        let armed = block_on(house.gate.inner.arm(Timestamp::MAX, limit)).unwrap();
+        let armed = block_on(house.gate.inner.arm(Lane::Message, Timestamp::MAX, limit)).unwrap();
         let found: Vec<_> = armed.iter().map(|armed| (armed.id(), armed.basis)).collect();
         assert_eq!(found, [(sent.id, basis)], "{when:?}");
     }

@@ -16,7 +16,8 @@ use punctual_model::ports::{
     Timeline, Topics,
 };
 use punctual_model::{
-    Basis, Entry, Message, MessageId, Partition, Span, Timestamp, TopicId, TopicName, TopicSettings,
+    Basis, Entry, Lane, Message, MessageId, Partition, Span, Timestamp, TopicId, TopicName,
+    TopicSettings,
 };
 use punctual_testkit::{ManualClock, Reference};
 
@@ -104,9 +105,14 @@ impl Timeline for Reluctant {
         self.inner.pending(query).await
     }
 
-    async fn arm(&self, until: Timestamp, limit: ArmLimit) -> Result<Vec<Armed>, StoreError> {
+    async fn arm(
+        &self,
+        lane: Lane,
+        until: Timestamp,
+        limit: ArmLimit,
+    ) -> Result<Vec<Armed>, StoreError> {
         self.hesitate()?;
-        self.inner.arm(until, limit).await
+        self.inner.arm(lane, until, limit).await
     }
 
     async fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
@@ -119,7 +125,7 @@ impl Timeline for Reluctant {
         self.inner.settle(batch).await
     }
 
-    fn listen(&self, listener: Arc<dyn Fn() + Send + Sync>) {
+    fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>) {
         self.inner.listen(listener);
     }
 
@@ -146,7 +152,7 @@ fn a_busy_store_loses_and_repeats_nothing() {
     let clock = ManualClock::new(start);
     let time = Arc::new(BrokerTime::new(Arc::new(clock.clone())));
     let delivery = Delivery::new(Arc::clone(&store), Arc::clone(&outlet), time, Arc::default());
-    let mut firing = Firing::new(delivery);
+    let mut firing = Firing::new(Lane::Message, delivery);
     step_until_quiet(&mut firing);
     clock.advance(second);
     step_until_quiet(&mut firing);

@@ -14,7 +14,9 @@ use parking_lot::{Condvar, Mutex};
 use punctual_broker::{Broker, Options, Parts, Request, Scheduled, When};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Durability, Engine};
-use punctual_model::ports::{Armed, Delivered, LogPosition, Outlet, StoreError, Timeline, Topics};
+use punctual_model::ports::{
+    Armed, Delivered, Groups, LogPosition, Outlet, StoreError, Timeline, Topics,
+};
 use punctual_model::{
     Clock, Message, MessageId, Partition, Span, SystemClock, Timestamp, TopicName, TopicSettings,
 };
@@ -25,8 +27,8 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All that a broker needs of a store.
-pub(crate) trait Store: Timeline + Outlet + Topics {}
-impl<S: Timeline + Outlet + Topics> Store for S {}
+pub(crate) trait Store: Timeline + Outlet + Topics + Groups {}
+impl<S: Timeline + Outlet + Topics + Groups> Store for S {}
 
 /// A broker and what is around it.
 pub(crate) struct House<S: Store> {
@@ -69,7 +71,8 @@ impl<S: Store> House<S> {
         let parts = Parts {
             timeline: Arc::clone(&store),
             outlet: Arc::clone(&gate),
-            topics: store,
+            topics: Arc::clone(&store) as Arc<dyn Topics>,
+            groups: store,
             clock: Arc::new(SystemClock::new()),
         };
         let broker = Broker::start(options, parts).unwrap();
@@ -137,17 +140,17 @@ impl<S: Store> Drop for House<S> {
 }
 
 pub(crate) fn request(when: When) -> Request {
-    Request { message: Message::default(), when, partition: None }
+    Request::new(Message::default(), when)
 }
 
 pub(crate) fn with_body(when: When, body: impl Into<Bytes>) -> Request {
     let message = Message { body: body.into(), ..Message::default() };
-    Request { message, when, partition: None }
+    Request::new(message, when)
 }
 
 pub(crate) fn with_key(when: When, key: &str) -> Request {
     let message = Message { key: Some(key.to_owned().into()), ..Message::default() };
-    Request { message, when, partition: None }
+    Request::new(message, when)
 }
 
 pub(crate) fn soon(millis: u64) -> When {

@@ -15,7 +15,8 @@ use punctual_broker::fire::Firing;
 use punctual_broker::time::{BrokerTime, Now};
 use punctual_model::ports::{CancelOutcome, LogPosition, Outlet, Timeline, Topics};
 use punctual_model::{
-    Basis, Entry, Message, MessageId, Partition, Span, Timestamp, TopicId, TopicName, TopicSettings,
+    Basis, Entry, Lane, Message, MessageId, Partition, Span, Timestamp, TopicId, TopicName,
+    TopicSettings,
 };
 use punctual_testkit::ManualClock;
 
@@ -60,7 +61,7 @@ impl<S: Timeline + Outlet + Topics> Stage<S> {
             Arc::clone(&time),
             Arc::default(),
         );
-        let firing = Firing::new(delivery);
+        let firing = Firing::new(Lane::Message, delivery);
         let waiting = BTreeMap::new();
         let mut stage =
             Self { clock, store, time, firing, topic, partitions, waiting, seen: Vec::new() };

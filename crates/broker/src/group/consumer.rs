@@ -1,0 +1,204 @@
+//! The handle of one group.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_executor::block_on;
+use punctual_model::group::Group;
+use punctual_model::ports::GroupError;
+use punctual_model::{Key, MessageId, Partition, Sequence, Span, Timestamp, TopicName, limits};
+
+use super::history::{History, Reason, error_text};
+use super::open::Failures;
+use super::running::Running;
+use super::settle::{is_exhausted, moved};
+use super::waiters::Available;
+use super::{
+    FailedMessage, Failure, GroupStanding, Leased, NackOutcome, Receipt, ResetTo, RetryOutcome,
+    retry,
+};
+
+/// One group. Clones are handles of the same one.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    pub(crate) running: Arc<Running>,
+}
+
+impl Consumer {
+    /// The group as it is stored.
+    #[must_use]
+    pub fn group(&self) -> Arc<Group> {
+        self.running.group()
+    }
+
+    /// The topic it consumes.
+    #[must_use]
+    pub fn topic(&self) -> &TopicName {
+        &self.running.topic
+    }
+
+    /// Leases up to `max` messages for `lease`. Empty when there are none, or while the group is
+    /// paused. Until its lease runs out a message is with nobody else. Blocks on the disk, but
+    /// never waits for messages: see [`available`](Self::available).
+    ///
+    /// # Errors
+    /// [`GroupError::NotFound`] after the group was deleted, or as the store says.
+    pub fn take(&self, max: usize, lease: Span) -> Result<Vec<Leased>, GroupError> {
+        self.running.take(max, lease)
+    }
+
+    /// Ready when there may be something to take, or when the group was changed or deleted. Ask for
+    /// it first, then [`take`](Self::take), and wait only if that gave nothing: so no wake is lost.
+    /// Whoever was woken has to take; dropped before it was ready it wakes somebody else instead.
+    pub fn available(&self) -> Available {
+        self.running.waiters.join()
+    }
+
+    /// The group is done with these messages: it will not be given them again. True for each
+    /// receipt that was held. If the future is dropped, they may be settled all the same.
+    ///
+    /// # Errors
+    /// As the store says. Then the messages are still held.
+    pub async fn ack(&self, receipts: &[Receipt]) -> Result<Vec<bool>, GroupError> {
+        Arc::clone(&self.running).ack(receipts).await
+    }
+
+    /// The consumer failed with these messages: they come again, or are dead letters. Blocks.
+    ///
+    /// # Errors
+    /// As the store says. Then those that were not settled are still held.
+    pub fn nack(
+        &self,
+        receipts: &[Receipt],
+        failure: &Failure,
+    ) -> Result<Vec<NackOutcome>, GroupError> {
+        self.running.nack(receipts, failure)
+    }
+
+    /// Gives leases a new length, counted from now. True for each receipt that was held.
+    #[must_use]
+    pub fn extend(&self, receipts: &[Receipt], lease: Span) -> Vec<bool> {
+        let lease = Duration::from_millis(lease.as_millis().min(limits::LEASE_MAX.as_millis()));
+        let mut state = self.running.state.lock();
+        let now = self.running.core.time.read();
+        let deadline = now.monotonic + lease;
+        let extend = |receipt: &Receipt| {
+            receipt.group == self.running.id
+                && state.queue.extend(receipt.place, receipt.nonce, now.monotonic, deadline)
+        };
+        let extended = receipts.iter().map(extend).collect();
+        self.running.set_alarm(&mut state, now);
+        extended
+    }
+
+    /// Gives messages back that nobody has looked at; that is no failed attempt. True for each
+    /// receipt that was held.
+    pub fn release(&self, receipts: &[Receipt]) -> Vec<bool> {
+        let mut state = self.running.state.lock();
+        let now = self.running.core.time.read();
+        let mut answers = Vec::with_capacity(receipts.len());
+        for receipt in receipts {
+            let (place, ours) = (receipt.place, receipt.group == self.running.id);
+            let held =
+                if ours { state.queue.begin(place, receipt.nonce, now.monotonic) } else { None };
+            let lease = held.map(|(_, lease)| lease);
+            if let Some(lease) = lease {
+                state.queue.offer_again(place, lease, Timestamp::MIN, now.timestamp());
+            }
+            answers.push(lease.is_some());
+        }
+        drop(state);
+        self.running.waiters.wake(answers.iter().filter(|held| **held).count());
+        answers
+    }
+
+    /// A message failed with somebody who did not take it from the group. It comes again through
+    /// the group, or is a dead letter. Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn retry(&self, failed: FailedMessage) -> Result<RetryOutcome, GroupError> {
+        let core = &self.running.core;
+        let (group, now) = (self.group(), core.time.read());
+        let error = failed.error.as_deref().and_then(error_text);
+        let mut failures =
+            Failures { failed: failed.attempt.saturating_sub(1), ..Failures::default() };
+        failures.add(error);
+        let attempts_max = super::open::attempts_max(&failed.message);
+        let exhausted = is_exhausted(&group, attempts_max, &failures);
+        let roll = core.nonces.next();
+        let wait = || retry::wait(&group.settings.retry, failures.failed, roll);
+        let due = now.timestamp_up().saturating_add(failed.delay.unwrap_or_else(wait));
+        let (topic, due, reason) = if exhausted {
+            (group.dead, now.timestamp(), Some(Reason::AttemptsExhausted))
+        } else {
+            (group.retry, due, None)
+        };
+        let history = self.history_of(&failed, &group, failures, reason, now.timestamp());
+        let entry = moved(topic, due, failed.message, &history);
+        block_on(core.groups.apply(Vec::new(), vec![entry]))?;
+        if let Some(reason) = reason {
+            core.counters.died(reason, 1);
+            return Ok(RetryOutcome::Dead);
+        }
+        core.counters.retries.fetch_add(1, Ordering::Relaxed);
+        Ok(RetryOutcome::Requeued(due))
+    }
+
+    fn history_of(
+        &self,
+        failed: &FailedMessage,
+        group: &Group,
+        failures: Failures,
+        reason: Option<Reason>,
+        now: Timestamp,
+    ) -> History {
+        let first = Partition::new(0).expect("every topic has a partition 0");
+        let partition = failed.partition.or(failed.id.map(|id| id.partition)).unwrap_or(first);
+        // Nobody knows its id: one that no message of the broker has.
+        let key = Key { due: now, sequence: Sequence::MAX };
+        let id = failed.id.unwrap_or(MessageId { key, topic: group.topic, partition });
+        History {
+            id,
+            topic: self.topic().clone(),
+            partition,
+            offset: failed.offset.unwrap_or_default(),
+            due: id.key.due,
+            delivered_at: id.key.due,
+            failed: failures.failed,
+            first_error: failures.first_error,
+            last_error: failures.last_error,
+            reason,
+        }
+    }
+
+    /// How far the group is. Blocks.
+    ///
+    /// # Errors
+    /// [`GroupError::NotFound`] after the group was deleted, or as the store says.
+    pub fn standing(&self) -> Result<GroupStanding, GroupError> {
+        self.running.standing(true)
+    }
+
+    /// The group goes on elsewhere. Nobody holds anything any more of the partitions concerned;
+    /// failed messages that wait for their next attempt still come. Offsets outside a log mean the
+    /// near end of it. Blocks.
+    ///
+    /// # Errors
+    /// [`GroupError::TopicNotFound`] for a partition that the topic does not have, or as the store
+    /// says.
+    pub fn reset(&self, to: &ResetTo) -> Result<(), GroupError> {
+        self.running.reset(to)
+    }
+
+    /// Moves the cursors of a consumer that keeps its own place. Offsets outside a log mean the near
+    /// end of it. Nobody holds anything any more of the partitions concerned. Blocks.
+    ///
+    /// # Errors
+    /// [`GroupError::TopicNotFound`] for a partition that the topic does not have, or as the store
+    /// says.
+    pub fn commit(&self, offsets: &[(Partition, u64)]) -> Result<(), GroupError> {
+        self.running.commit(offsets)
+    }
+}
