@@ -67,12 +67,16 @@ pub struct MessageView<'a> {
 }
 
 /// Key, headers and body.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Content<'a> {
     /// The key.
     pub key: Option<&'a [u8]>,
     /// Names and values.
     pub headers: Vec<(&'a str, &'a [u8])>,
+    /// How long after its due time it may be given to a group.
+    pub ttl: Option<String>,
+    /// After how many failed attempts it is a dead letter.
+    pub max_attempts: Option<u16>,
     /// The body.
     pub body: &'a [u8],
 }
@@ -80,14 +84,27 @@ pub struct Content<'a> {
 impl Serialize for Content<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
+        self.entries(&mut map)?;
+        map.end()
+    }
+}
+
+impl Content<'_> {
+    /// Writes them among the other fields of an object.
+    pub(crate) fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         if let Some(key) = self.key {
-            bytes_entry(&mut map, ("key", "key_base64"), key)?;
+            bytes_entry(map, ("key", "key_base64"), key)?;
         }
         if !self.headers.is_empty() {
             map.serialize_entry("headers", &Headers(&self.headers))?;
         }
-        bytes_entry(&mut map, ("body", "body_base64"), self.body)?;
-        map.end()
+        if let Some(ttl) = &self.ttl {
+            map.serialize_entry("ttl", ttl)?;
+        }
+        if let Some(attempts) = self.max_attempts {
+            map.serialize_entry("max_attempts", &attempts)?;
+        }
+        bytes_entry(map, ("body", "body_base64"), self.body)
     }
 }
 
@@ -152,8 +169,8 @@ mod tests {
 
     #[test]
     fn what_is_not_text_is_base_64() {
-        let content =
-            Content { key: Some(b"\xff"), headers: vec![("a", b"1"), ("a", b"\xfe")], body: b"x" };
+        let headers: Vec<(&str, &[u8])> = vec![("a", b"1"), ("a", b"\xfe")];
+        let content = Content { key: Some(b"\xff"), headers, body: b"x", ..Content::default() };
         assert_eq!(
             serde_json::to_string(&content).unwrap(),
             r#"{"key_base64":"/w==","headers":[{"name":"a","value":"1"},{"name":"a","value_base64":"/g=="}],"body":"x"}"#
@@ -162,7 +179,7 @@ mod tests {
 
     #[test]
     fn plain_headers_are_an_object() {
-        let content = Content { key: None, headers: vec![("b", b"2"), ("a", b"1")], body: b"" };
+        let content = Content { headers: vec![("b", b"2"), ("a", b"1")], ..Content::default() };
         assert_eq!(
             serde_json::to_string(&content).unwrap(),
             r#"{"headers":{"b":"2","a":"1"},"body":""}"#

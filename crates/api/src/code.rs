@@ -57,12 +57,15 @@ codes! {
     KeyTooLarge, "key_too_large", 400, "The key is too large";
     EmptyBatch, "empty_batch", 400, "The batch holds no message";
     InvalidTopicName, "invalid_topic_name", 400, "This is not a topic name";
+    InvalidGroupName, "invalid_group_name", 400, "This is not a group name";
     InvalidParameter, "invalid_parameter", 400, "A query parameter has an illegal value";
     InvalidCursor, "invalid_cursor", 400, "This is not a cursor";
     CrossOrigin, "cross_origin", 403, "A page of another origin may not ask this";
     Forbidden, "forbidden", 403, "The caller may not do this";
     NotFound, "not_found", 404, "There is no such message";
     TopicNotFound, "topic_not_found", 404, "There is no such topic";
+    GroupNotFound, "group_not_found", 404, "There is no such group";
+    JobNotFound, "job_not_found", 404, "There is no such job";
     RouteNotFound, "route_not_found", 404, "There is nothing at this address";
     MethodNotAllowed, "method_not_allowed", 405, "This address does not take that method";
     RequestTimeout, "request_timeout", 408, "The request took too long to arrive";
@@ -70,12 +73,17 @@ codes! {
     AlreadyCancelled, "already_cancelled", 409, "The message was cancelled";
     PartitionsCannotShrink, "partitions_cannot_shrink", 409, "A topic cannot lose partitions";
     TooManyTopics, "too_many_topics", 409, "There are as many topics as the broker takes";
+    ReservedTopic, "reserved_topic", 409, "The topic belongs to a group";
+    GroupNameTaken, "group_name_taken", 409, "A topic has a name that the group needs";
+    TooManyGroups, "too_many_groups", 409, "There are as many groups as the broker takes";
     BodyTooLarge, "body_too_large", 413, "The body is too large";
     BatchTooLarge, "batch_too_large", 413, "The batch is too large";
     RequestTooLarge, "request_too_large", 413, "The request is too large";
     UnsupportedMediaType, "unsupported_media_type", 415, "The request must be JSON";
     HostNotAllowed, "host_not_allowed", 421, "This server does not answer to that name";
     TooBusy, "too_busy", 429, "The broker is busy; try again";
+    BacklogFull, "backlog_full", 429, "As many messages wait for a group as may";
+    TooManyJobs, "too_many_jobs", 429, "As many jobs are under way as may be";
     DamagedData, "damaged_data", 500, "Stored data is damaged";
     Internal, "internal", 500, "The broker failed";
     Unavailable, "unavailable", 503, "The broker does not take requests now";
@@ -86,7 +94,15 @@ impl Code {
     /// Whether the same request may succeed later, unchanged.
     #[must_use]
     pub const fn is_retriable(self) -> bool {
-        matches!(self, Self::TooBusy | Self::StorageFull | Self::Unavailable | Self::RequestTimeout)
+        matches!(
+            self,
+            Self::TooBusy
+                | Self::BacklogFull
+                | Self::TooManyJobs
+                | Self::StorageFull
+                | Self::Unavailable
+                | Self::RequestTimeout
+        )
     }
 }
 

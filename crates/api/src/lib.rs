@@ -8,6 +8,9 @@ pub mod code;
 pub mod problem;
 pub mod request;
 pub mod topic;
+pub mod group;
+pub mod consume;
+pub mod dead;
 pub mod answer;
 
 pub use code::Code;

@@ -15,10 +15,11 @@ use serde_json::value::RawValue;
 
 use crate::code::Code;
 use crate::problem::Problem;
-use crate::request::value::{bytes_of, checked_depth, json_problem};
+use crate::request::value::{bytes_of, checked_depth, json_problem, scalar};
 
 pub(crate) mod bounded;
-mod headers;
+pub(crate) mod fields;
+pub(crate) mod headers;
 mod query;
 pub(crate) mod value;
 
@@ -37,6 +38,10 @@ pub struct NewMessage<'a> {
     pub when: When<'a>,
     /// The partition, where the caller chose one.
     pub partition: Option<u16>,
+    /// How long after its due time it may be given to a group: a duration as it was written.
+    pub ttl: Option<Cow<'a, str>>,
+    /// After how many failed attempts it is a dead letter.
+    pub max_attempts: Option<u64>,
 }
 
 /// When a message is due, as it was written: the content of a string, or the digits of a number.
@@ -87,6 +92,14 @@ pub fn read_messages(json: &[u8], limits: ReadLimits) -> Result<Posted<'_>, Prob
         .map_err(|error| reader.problem.take().unwrap_or_else(|| json_problem(&error)))
 }
 
+/// Reads one message out of a request whose nesting is known to be harmless.
+pub(crate) fn read_one(raw: &str, limits: ReadLimits) -> Result<NewMessage<'_>, Problem> {
+    let reader = Reader { problem: Cell::new(None), limits };
+    let mut source = serde_json::Deserializer::from_str(raw);
+    let message = source.deserialize_map(Element(&reader, 0));
+    message.map_err(|error| reader.problem.take().unwrap_or_else(|| json_problem(&error)))
+}
+
 /// What is known while reading. Serde's errors are texts only, so the real one is left here.
 struct Reader {
     problem: Cell<Option<Problem>>,
@@ -101,7 +114,7 @@ impl Reader {
 }
 
 /// The fields of a message that are built.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 11] = [
     "body",
     "body_base64",
     "key",
@@ -111,6 +124,8 @@ const FIELDS: [&str; 9] = [
     "deliver_at",
     "delay_level",
     "partition",
+    "ttl",
+    "max_attempts",
 ];
 const BODY: usize = 0;
 const BODY_BASE64: usize = 1;
@@ -121,9 +136,11 @@ const DELAY: usize = 5;
 const DELIVER_AT: usize = 6;
 const DELAY_LEVEL: usize = 7;
 const PARTITION: usize = 8;
+const TTL: usize = 9;
+const MAX_ATTEMPTS: usize = 10;
 
 /// Fields of the contract that nothing stands behind yet; they must not be taken and forgotten.
-pub(crate) const UNBUILT: [&str; 4] = ["id", "on_conflict", "repeat", "ttl"];
+pub(crate) const UNBUILT: [&str; 3] = ["id", "on_conflict", "repeat"];
 
 /// The values of one message as they were written, by place in [`FIELDS`].
 #[derive(Default)]
@@ -168,7 +185,9 @@ impl<'de> Written<'de> {
             None => When::Now,
         };
         let partition = self.get(PARTITION).map(value::partition).transpose()?;
-        Ok(NewMessage { key, headers, body, when, partition })
+        let ttl = self.get(TTL).map(|raw| scalar("ttl", raw, Code::InvalidDelay)).transpose()?;
+        let max_attempts = self.get(MAX_ATTEMPTS).map(value::attempts).transpose()?;
+        Ok(NewMessage { key, headers, body, when, partition, ttl, max_attempts })
     }
 }
 
@@ -212,8 +231,7 @@ pub(crate) fn unknown(name: &str) -> Problem {
     if UNBUILT.contains(&name) {
         return Problem::new(Code::NotSupported, format!("the field {name} is not supported yet"));
     }
-    let shown: String = name.chars().take(100).collect();
-    Problem::new(Code::UnknownField, format!("there is no field {shown:?}"))
+    fields::unknown(name)
 }
 
 struct Document<'r>(&'r Reader);

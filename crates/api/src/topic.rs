@@ -4,12 +4,11 @@ use serde::Serialize;
 
 use crate::code::Code;
 use crate::problem::Problem;
-use crate::request::bounded::members;
-use crate::request::value::{checked_depth, string, whole};
+use crate::request::fields::Fields;
+use crate::request::value::{string, whole};
 
 /// Settings of the contract that nothing stands behind yet.
-const UNBUILT: [&str; 7] =
-    ["max_backlog", "overflow", "max_delay", "rate_cap", "jitter", "catch_up", "default_ttl"];
+const UNBUILT: [&str; 4] = ["max_delay", "rate_cap", "jitter", "catch_up"];
 
 /// What somebody wants a topic to be; what is not said stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +19,13 @@ pub struct TopicChange {
     pub retention: Option<Keep<String>>,
     /// How many bytes of delivered messages each partition keeps.
     pub retention_bytes: Option<Keep<u64>>,
+    /// How long after its due time a message may be given to a group, if it says nothing itself: a
+    /// duration as it was written.
+    pub default_ttl: Option<Keep<String>>,
+    /// How much may wait for a group.
+    pub max_backlog: Option<BacklogChange>,
+    /// What happens past that.
+    pub overflow: Option<OverflowWord>,
 }
 
 /// A bound of what is kept.
@@ -31,57 +37,88 @@ pub enum Keep<T> {
     UpTo(T),
 }
 
+/// How much may wait for a group; what is not said has no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BacklogChange {
+    /// Number of messages.
+    pub messages: Option<u64>,
+    /// Bytes.
+    pub bytes: Option<u64>,
+}
+
+/// What happens when more waits for a group than may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OverflowWord {
+    /// New messages are refused.
+    Refuse,
+    /// The oldest become dead letters.
+    DropOldest,
+    /// The newest become dead letters.
+    DeadLetterNewest,
+}
+
 impl TopicChange {
     /// Reads the object of a PUT; an empty request is an empty object.
     ///
     /// # Errors
     /// A [`Problem`] for the first thing that is wrong.
     pub fn read(json: &[u8], depth_max: usize) -> Result<Self, Problem> {
-        if json.is_empty() {
-            return Ok(Self::default());
-        }
-        let text = checked_depth(json, depth_max)?;
-        let mut change = Self::default();
-        let mut seen = Vec::new();
-        for (name, value) in members(text, FIELDS_MAX, too_many)? {
-            if seen.contains(&name) {
-                let detail = "a field occurs twice";
-                return Err(Problem::new(Code::DuplicateField, detail));
-            }
-            change.set(&name, value)?;
-            seen.push(name);
-        }
-        Ok(change)
-    }
-
-    fn set(&mut self, name: &str, raw: &str) -> Result<(), Problem> {
-        let known = matches!(name, "partitions" | "retention" | "retention_bytes");
-        if UNBUILT.contains(&name) {
+        let mut fields = Fields::read(json, depth_max)?;
+        if let Some(name) = UNBUILT.into_iter().find(|name| fields.take_any(name).is_some()) {
             let detail = format!("the field {name} is not supported yet");
             return Err(Problem::new(Code::NotSupported, detail));
         }
-        if !known {
-            return Err(crate::request::unknown(name));
-        }
-        if raw == "null" {
-            return Ok(());
-        }
-        match name {
-            "partitions" => self.partitions = Some(partitions(raw)?),
-            "retention" => {
-                self.retention = Some(keep(name, raw, |text| Some(text.to_owned()))?);
-            }
-            _ => self.retention_bytes = Some(keep(name, raw, whole)?),
-        }
-        Ok(())
+        let mut span = |name| {
+            let text = |text: &str| Some(text.to_owned());
+            fields.take(name).map(|raw| keep(name, raw, text)).transpose()
+        };
+        let (retention, default_ttl) = (span("retention")?, span("default_ttl")?);
+        let bytes = "retention_bytes";
+        let change = Self {
+            partitions: fields.take("partitions").map(partitions).transpose()?,
+            retention,
+            retention_bytes: fields.take(bytes).map(|raw| keep(bytes, raw, whole)).transpose()?,
+            default_ttl,
+            max_backlog: fields.take("max_backlog").map(backlog).transpose()?,
+            overflow: fields.take_string("overflow")?.map(|text| overflow(&text)).transpose()?,
+        };
+        fields.end()?;
+        Ok(change)
     }
 }
 
-/// More than there are.
-const FIELDS_MAX: usize = 32;
+fn backlog(raw: &str) -> Result<BacklogChange, Problem> {
+    if raw == "\"none\"" {
+        return Ok(BacklogChange::default());
+    }
+    if let Some(messages) = whole(raw) {
+        return Ok(BacklogChange { messages: Some(messages), bytes: None });
+    }
+    if !raw.starts_with('{') {
+        let detail =
+            "max_backlog is a number of messages, {\"messages\":n,\"bytes\":n} or \"none\"";
+        return Err(Problem::new(Code::InvalidField, detail));
+    }
+    let mut fields = Fields::nested("max_backlog", raw)?;
+    let change = BacklogChange {
+        messages: fields.take_whole("messages")?,
+        bytes: fields.take_whole("bytes")?,
+    };
+    fields.end()?;
+    Ok(change)
+}
 
-fn too_many(most: usize) -> Problem {
-    Problem::new(Code::UnknownField, format!("a topic has fewer than {most} fields"))
+fn overflow(text: &str) -> Result<OverflowWord, Problem> {
+    match text {
+        "refuse" => Ok(OverflowWord::Refuse),
+        "drop_oldest" => Ok(OverflowWord::DropOldest),
+        "dead_letter_newest" => Ok(OverflowWord::DeadLetterNewest),
+        _ => {
+            let detail = "overflow is refuse, drop_oldest or dead_letter_newest";
+            Err(Problem::new(Code::InvalidField, detail))
+        }
+    }
 }
 
 fn partitions(raw: &str) -> Result<u16, Problem> {
@@ -105,6 +142,8 @@ fn keep<T>(name: &str, raw: &str, read: impl Fn(&str) -> Option<T>) -> Result<Ke
 pub struct TopicView {
     /// Its name.
     pub name: String,
+    /// `plain`, or `dead` for the dead letters of a group.
+    pub kind: &'static str,
     /// Number of partitions.
     pub partitions: u16,
     /// How long delivered messages are kept: a duration or `forever`.
@@ -112,9 +151,28 @@ pub struct TopicView {
     /// How many bytes of delivered messages each partition keeps; absent when there is no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_bytes: Option<u64>,
+    /// How long after its due time a message may be given to a group; absent without a bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_ttl: Option<String>,
+    /// How much may wait for a group; absent without a bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_backlog: Option<BacklogView>,
+    /// What happens past that.
+    pub overflow: OverflowWord,
     /// Number of pending messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
+}
+
+/// How much may wait for a group.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct BacklogView {
+    /// Number of messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
+    /// Bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// One page of topics.
@@ -124,4 +182,37 @@ pub struct TopicList {
     pub topics: Vec<TopicView>,
     /// The cursor of the next page.
     pub next: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_a_number_or_two_bounds_or_none() {
+        for (json, messages, bytes) in [
+            (r#"{"max_backlog":10}"#, Some(10), None),
+            (r#"{"max_backlog":{"bytes":5}}"#, None, Some(5)),
+            (r#"{"max_backlog":{"messages":1,"bytes":2}}"#, Some(1), Some(2)),
+            (r#"{"max_backlog":"none"}"#, None, None),
+        ] {
+            let change = TopicChange::read(json.as_bytes(), 8).unwrap();
+            assert_eq!(change.max_backlog, Some(BacklogChange { messages, bytes }), "{json}");
+        }
+    }
+
+    #[test]
+    fn each_fault_has_its_code() {
+        for (json, code) in [
+            (r#"{"max_backlog":-1}"#, Code::InvalidField),
+            (r#"{"max_backlog":"10"}"#, Code::InvalidField),
+            (r#"{"max_backlog":{"letters":1}}"#, Code::UnknownField),
+            (r#"{"overflow":"explode"}"#, Code::InvalidField),
+            (r#"{"overflow":5}"#, Code::InvalidField),
+            (r#"{"kind":"dead"}"#, Code::UnknownField),
+            (r#"{"rate_cap":null}"#, Code::NotSupported),
+        ] {
+            assert_eq!(TopicChange::read(json.as_bytes(), 8).unwrap_err().code, code, "{json}");
+        }
+    }
 }

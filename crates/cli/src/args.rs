@@ -1,8 +1,16 @@
 //! What can be written on the command line.
 
+mod consume;
+mod groups;
+mod dead;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use consume::{ConsumeOptions, ReceiveOptions};
+pub(crate) use dead::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
+pub(crate) use groups::{GroupPlace, GroupSettings, GroupsCommand, ResetOptions};
 
 /// A message broker that keeps time.
 #[derive(Debug, Parser)]
@@ -78,10 +86,24 @@ pub(crate) enum ClientCommand {
     },
     /// List pending messages, soonest first
     List(ListOptions),
+    /// Receive messages for a group
+    Receive(ReceiveOptions),
+    /// Receive messages for a group until interrupted, and print them or run a command for each
+    Consume(ConsumeOptions),
     /// Work with topics
     Topics {
         #[command(subcommand)]
         command: TopicsCommand,
+    },
+    /// Work with groups of consumers
+    Groups {
+        #[command(subcommand)]
+        command: GroupsCommand,
+    },
+    /// Work with messages that a group has given up
+    Dead {
+        #[command(subcommand)]
+        command: DeadCommand,
     },
 }
 
@@ -109,6 +131,12 @@ pub(crate) struct SendOptions {
     /// Partition to send to
     #[arg(long)]
     pub(crate) partition: Option<u16>,
+    /// How long after its due time it may still be given to a group: 30s, 1h
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ttl: Option<String>,
+    /// After how many failed attempts it is a dead letter
+    #[arg(long, value_name = "N")]
+    pub(crate) max_attempts: Option<u64>,
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -147,18 +175,47 @@ pub(crate) enum TopicsCommand {
     Create {
         /// Its name
         topic: String,
-        /// Number of partitions
-        #[arg(long)]
-        partitions: Option<u16>,
-        /// How long delivered messages are kept: 7d, or forever
-        #[arg(long)]
-        retention: Option<String>,
+        #[command(flatten)]
+        settings: TopicSettings,
+    },
+    /// Change settings of a topic that exists
+    Set {
+        /// Its name
+        topic: String,
+        #[command(flatten)]
+        settings: TopicSettings,
     },
     /// Remove a topic with everything in it
     Delete {
         /// Its name
         topic: String,
     },
+}
+
+/// What is not said stays as it is.
+#[derive(Debug, Args)]
+pub(crate) struct TopicSettings {
+    /// Number of partitions
+    #[arg(long)]
+    pub(crate) partitions: Option<u16>,
+    /// How long delivered messages are kept: 7d, or forever
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) retention: Option<String>,
+    /// How many bytes of delivered messages each partition keeps, or forever
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) retention_bytes: Option<String>,
+    /// How long after its due time a message may be given to a group: 1h, or forever
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) default_ttl: Option<String>,
+    /// How many messages may wait for a group, or none for no bound
+    #[arg(long, value_name = "N")]
+    pub(crate) max_backlog: Option<String>,
+    /// How many bytes may wait for a group
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_backlog_bytes: Option<u64>,
+    /// What happens past that
+    #[arg(long, value_parser = ["refuse", "drop_oldest", "dead_letter_newest"])]
+    pub(crate) overflow: Option<String>,
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use ureq::http::Response;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time for one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time for a call that waits for messages: the longest wait, and an answer.
+const WAITING_CALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Largest answer taken: a page of the largest messages.
 const ANSWER_BYTES_MAX: u64 = 8 << 30;
 
@@ -46,6 +48,18 @@ impl Client {
         self.read(request.send(json.to_string()))
     }
 
+    /// A call whose answer may be long in coming.
+    pub(crate) fn post_waiting(&self, path: &str, json: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.post(self.url(path)).content_type("application/json");
+        let request = request.config().timeout_global(Some(WAITING_CALL_TIMEOUT)).build();
+        self.read(request.send(json.to_string()))
+    }
+
+    pub(crate) fn patch(&self, path: &str, json: &Value) -> anyhow::Result<Value> {
+        let request = self.agent.patch(self.url(path)).content_type("application/json");
+        self.read(request.send(json.to_string()))
+    }
+
     pub(crate) fn put(&self, path: &str, json: &Value) -> anyhow::Result<Value> {
         let request = self.agent.put(self.url(path)).content_type("application/json");
         self.read(request.send(json.to_string()))
@@ -62,17 +76,41 @@ impl Client {
         let json: Option<Value> = serde_json::from_slice(&body).ok();
         match json {
             Some(json) if status.is_success() => Ok(json),
-            Some(problem) if problem["code"].is_string() => Err(refusal(&problem)),
+            Some(problem) if problem["code"].is_string() => {
+                Err(Refusal::new(&problem, status.as_u16()).into())
+            }
             _ => Err(anyhow!("{} does not answer as a server of punctual: {status}", self.server)),
         }
     }
 }
 
 /// What the server said about why.
-fn refusal(problem: &Value) -> anyhow::Error {
-    let text = |name: &str| crate::output::field(problem, name);
-    anyhow!("{} ({})", text("detail"), text("code"))
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    detail: String,
+    pub(crate) code: String,
+    status: u16,
 }
+
+impl Refusal {
+    fn new(problem: &Value, status: u16) -> Self {
+        let text = |name: &str| crate::output::field(problem, name);
+        Self { detail: text("detail"), code: text("code"), status }
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self.status, 408 | 429 | 503 | 507)
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.detail, self.code)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// A part of a path or a query, escaped.
 pub(crate) fn escaped(text: &str) -> String {

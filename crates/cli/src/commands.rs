@@ -1,5 +1,12 @@
 //! The client commands.
 
+mod topics;
+mod receive;
+mod consume;
+mod groups;
+mod dead;
+mod job;
+
 use std::io::{self, IsTerminal as _, Read as _};
 
 use anyhow::{anyhow, bail};
@@ -7,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use crate::args::{ClientCommand, ClientOptions, ListOptions, SendOptions, TopicsCommand};
+use crate::args::{ClientCommand, ClientOptions, ListOptions, SendOptions};
 use crate::client::{Client, escaped};
 use crate::output::{failure, field, fields, line};
 
@@ -23,7 +30,11 @@ pub(crate) fn run(options: &ClientOptions, command: ClientCommand) -> anyhow::Re
         ClientCommand::Get { id } => session.get(&id),
         ClientCommand::Cancel { ids } => session.cancel(&ids),
         ClientCommand::List(options) => session.list(&options),
+        ClientCommand::Receive(options) => session.receive(&options),
+        ClientCommand::Consume(options) => consume::run(session, options),
         ClientCommand::Topics { command } => session.topics(command),
+        ClientCommand::Groups { command } => session.groups(command),
+        ClientCommand::Dead { command } => session.dead(command),
     }
 }
 
@@ -45,7 +56,7 @@ impl Session {
 
     fn get(&self, id: &str) -> anyhow::Result<()> {
         let answer = self.client.get(&format!("/v1/messages/{}", escaped(id)))?;
-        if self.json { line(&answer.to_string()) } else { fields(&answer) }
+        self.show(&answer)
     }
 
     /// Tries every id; the first refusal is told at once and the code at the end.
@@ -68,78 +79,68 @@ impl Session {
     }
 
     fn list(&self, options: &ListOptions) -> anyhow::Result<()> {
-        let mut left = options.limit;
-        let mut cursor: Option<String> = None;
-        while left > 0 {
-            let page = self.client.get(&page_path(options, left, cursor.as_deref()))?;
-            let messages = page["messages"].as_array().ok_or_else(|| anyhow!("not a page"))?;
-            for message in messages.iter().take(left) {
-                self.listed(message)?;
-            }
-            left = left.saturating_sub(messages.len());
-            cursor = page["next"].as_str().map(str::to_owned);
-            if cursor.is_none() {
-                break;
-            }
-        }
-        Ok(())
+        let path = format!("/v1/topics/{}/scheduled", escaped(&options.topic));
+        let parameters = [
+            ("from", options.from.as_deref()),
+            ("to", options.to.as_deref()),
+            ("key", options.key.as_deref()),
+        ];
+        let path = with_parameters(path, &parameters);
+        self.pages(&path, "messages", options.limit, |message| self.listed(message))
     }
 
     fn listed(&self, message: &Value) -> anyhow::Result<()> {
         if self.json {
             return line(&message.to_string());
         }
-        let body = if message["body"].is_string() { "body" } else { "body_base64" };
-        let body: String = field(message, body).chars().take(BODY_CHARS_SHOWN).collect();
         let [due, id, key] = ["due", "id", "key"].map(|name| field(message, name));
-        line(&format!("{due}  {id}  {key}  {body}"))
+        line(&format!("{due}  {id}  {key}  {}", shown_body(message)))
     }
 
-    fn topics(&self, command: TopicsCommand) -> anyhow::Result<()> {
-        let path = |topic: &str| format!("/v1/topics/{}", escaped(topic));
-        let answer = match command {
-            TopicsCommand::List => return self.list_topics(),
-            TopicsCommand::Show { topic } => self.client.get(&path(&topic))?,
-            TopicsCommand::Delete { topic } => self.client.delete(&path(&topic))?,
-            TopicsCommand::Create { topic, partitions, retention } => {
-                let settings = json!({"partitions": partitions, "retention": retention});
-                self.client.put(&path(&topic), &settings)?
-            }
-        };
-        if self.json { line(&answer.to_string()) } else { fields(&answer) }
+    /// An answer in whole: for programs as it is, for people a field per line.
+    fn show(&self, answer: &Value) -> anyhow::Result<()> {
+        if self.json { line(&answer.to_string()) } else { fields(answer) }
     }
 
-    fn list_topics(&self) -> anyhow::Result<()> {
-        let mut cursor = String::new();
-        loop {
-            let page = self.client.get(&format!("/v1/topics?limit=1000{cursor}"))?;
-            for topic in page["topics"].as_array().into_iter().flatten() {
-                if self.json {
-                    line(&topic.to_string())?;
-                } else {
-                    let partitions = field(topic, "partitions");
-                    line(&format!("{}  {partitions} partitions", field(topic, "name")))?;
-                }
+    /// Every element of a list that comes in pages, at most `limit` of them.
+    fn pages(
+        &self,
+        path: &str,
+        name: &str,
+        limit: usize,
+        mut show: impl FnMut(&Value) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let (mut left, mut cursor) = (limit, String::new());
+        let join = if path.contains('?') { '&' } else { '?' };
+        while left > 0 {
+            let limit = left.min(PAGE_MESSAGES_MAX);
+            let page = self.client.get(&format!("{path}{join}limit={limit}{cursor}"))?;
+            let elements = page[name].as_array().ok_or_else(|| anyhow!("not a page"))?;
+            for element in elements.iter().take(left) {
+                show(element)?;
             }
+            left = left.saturating_sub(elements.len());
             match page["next"].as_str() {
                 Some(next) => cursor = format!("&cursor={}", escaped(next)),
-                None => return Ok(()),
+                None => break,
             }
         }
+        Ok(())
     }
 }
 
-fn page_path(options: &ListOptions, left: usize, cursor: Option<&str>) -> String {
-    let limit = left.min(PAGE_MESSAGES_MAX);
-    let mut path = format!("/v1/topics/{}/scheduled?limit={limit}", escaped(&options.topic));
-    for (name, value) in [
-        ("from", options.from.as_deref()),
-        ("to", options.to.as_deref()),
-        ("key", options.key.as_deref()),
-        ("cursor", cursor),
-    ] {
+/// The text that people see of a body.
+fn shown_body(message: &Value) -> String {
+    let body = if message["body"].is_string() { "body" } else { "body_base64" };
+    field(message, body).chars().take(BODY_CHARS_SHOWN).collect()
+}
+
+/// Adds parameters to a path, those that are there.
+fn with_parameters(mut path: String, parameters: &[(&str, Option<&str>)]) -> String {
+    for (name, value) in parameters {
         if let Some(value) = value {
-            path.push_str(&format!("&{name}={}", escaped(value)));
+            let join = if path.contains('?') { '&' } else { '?' };
+            path.push_str(&format!("{join}{name}={}", escaped(value)));
         }
     }
     path
@@ -154,24 +155,29 @@ fn message(options: SendOptions) -> anyhow::Result<Value> {
             message.insert("body_base64".to_owned(), STANDARD.encode(error.as_bytes()).into())
         }
     };
-    let headers: Vec<Value> = options
-        .headers
-        .into_iter()
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .collect();
+    let headers = headers(options.headers);
     for (name, value) in [
         ("delay", options.delay.map(Value::from)),
         ("deliver_at", options.at.map(Value::from)),
         ("delay_level", options.level.map(Value::from)),
         ("key", options.key.map(Value::from)),
         ("partition", options.partition.map(Value::from)),
-        ("headers", (!headers.is_empty()).then_some(Value::Array(headers))),
+        ("ttl", options.ttl.map(Value::from)),
+        ("max_attempts", options.max_attempts.map(Value::from)),
+        ("headers", headers),
     ] {
         if let Some(value) = value {
             message.insert(name.to_owned(), value);
         }
     }
     Ok(Value::Object(message))
+}
+
+/// Headers as the API takes them, if there are any.
+fn headers(given: Vec<(String, String)>) -> Option<Value> {
+    let header = |(name, value)| json!({"name": name, "value": value});
+    let headers: Vec<Value> = given.into_iter().map(header).collect();
+    (!headers.is_empty()).then_some(Value::Array(headers))
 }
 
 fn body(given: Option<String>) -> anyhow::Result<Vec<u8>> {

@@ -23,6 +23,12 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// A line on standard error that is no failure.
+pub(crate) fn remark(text: &str) {
+    // Nobody to read it is fine.
+    let _unread = writeln!(io::stderr().lock(), "punctual: {}", harmless(text)).is_err();
+}
+
 /// Text that cannot play tricks on a terminal.
 pub(crate) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -1,80 +1,14 @@
 //! Do the commands do what they say, and tell the outcome by their exit code?
+#![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Output, Stdio};
+mod command_support;
 
+use std::io::Write as _;
+use std::process::{Output, Stdio};
+
+use command_support::{Server, punctual, text};
 use serde_json::Value;
 use tempfile::TempDir;
-
-struct Server {
-    process: Child,
-    url: String,
-    data: Option<TempDir>,
-}
-
-fn punctual() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    command.stdin(Stdio::null());
-    command
-}
-
-impl Server {
-    fn start() -> Self {
-        Self::on(TempDir::new().expect("a directory"))
-    }
-
-    fn on(data: TempDir) -> Self {
-        let mut process = punctual()
-            .args(["serve", "--http", "127.0.0.1:0", "--data"])
-            .arg(data.path().join("data"))
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut log = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-        let ready = log.by_ref().map_while(Result::ok).find(|line| line.contains("ready"));
-        let ready = ready.expect("it says ready");
-        let address = ready.split("http=").nth(1).and_then(|rest| rest.split(' ').next());
-        let url = format!("http://{}", address.expect("it says where"));
-        // The rest is read too, so that the server never waits for somebody to read it.
-        std::thread::Builder::new().spawn(move || log.count()).expect("a thread");
-        Self { process, url, data: Some(data) }
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        punctual().args(arguments).env("PUNCTUAL_SERVER", &self.url).output().expect("it runs")
-    }
-
-    fn json(&self, arguments: &[&str]) -> Vec<Value> {
-        let output = self.run(&[arguments, &["--json"]].concat());
-        assert_eq!(output.status.code(), Some(0), "{arguments:?} {}", text(&output.stderr));
-        let lines = text(&output.stdout);
-        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
-    }
-
-    /// Ends it without a chance to tidy up, and starts another on the same data.
-    fn kill_and_restart(mut self) -> Self {
-        self.process.kill().expect("it runs");
-        self.process.wait().expect("it ends");
-        Self::on(self.data.take().expect("taken once"))
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.process.id().to_string();
-        let status = Command::new("kill").args(["-s", name, &id]).status().expect("kill");
-        assert!(status.success());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ended = self.process.kill().is_err();
-        let _gone = self.process.wait().is_err();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 #[test]
 fn a_message_by_command_line() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use punctual_broker::{Options, Parts};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Engine, OpenError};
-use punctual_model::ports::{StoreError, Topics};
+use punctual_model::ports::{Groups, StoreError, Topics};
 use punctual_model::{Buckets, Clock, DelayLevels, SystemClock};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use crate::config::{Config, Durability};
 use crate::http::listener;
 use crate::http::shared::Shared;
+use crate::push::{self, Connector, TrustError};
 use crate::tasks::{BrokenOff, Tasks};
 
 /// The broker of this server: everything in the embedded store.
@@ -62,6 +63,9 @@ pub enum ServeError {
         /// Why.
         error: OpenError,
     },
+    /// The certificates that pushes are to trust could not be read.
+    #[error(transparent)]
+    Push(#[from] TrustError),
     /// A thread could not be started.
     #[error("cannot start to fire: {0}")]
     Fire(std::io::Error),
@@ -95,11 +99,14 @@ pub async fn serve(
     let taken = TcpListener::bind(address).await;
     let taken = taken.and_then(|socket| Ok((socket.local_addr()?, socket)));
     let (http, socket) = taken.map_err(|error| ServeError::Listen { address, error })?;
+    let connector = Connector::new(&config.push)?;
     let tasks = Tasks::default();
     let opened = config.clone();
     let (engine, broker) = tasks.blocking(move || open(&opened)).await??;
     let figures = store_figures(Arc::clone(&engine));
-    let shared = Arc::new(Shared::new(broker.clone(), figures, tasks.clone(), &config));
+    let clock = Arc::new(SystemClock::new());
+    let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
+    let shared = Arc::new(Shared::new(broker.clone(), figures, pushed, tasks.clone(), &config));
     tasks.spawn(listener::run(socket, Arc::clone(&shared)));
     info!(%http, data = %config.store.data.display(), "ready");
     // Nobody waiting for the news is fine.
@@ -144,6 +151,7 @@ fn open(config: &Config) -> Result<(Arc<Engine>, Broker), ServeError> {
         timeline: Arc::clone(&engine),
         outlet: Arc::clone(&engine),
         topics: Arc::clone(&engine) as Arc<dyn Topics>,
+        groups: Arc::clone(&engine) as Arc<dyn Groups>,
         clock,
     };
     let options = Options {

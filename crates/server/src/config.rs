@@ -14,6 +14,8 @@ use punctual_model::Span;
 use punctual_model::limits::{BODY_BYTES_CEILING, DELAY_CEILING};
 use punctual_model::time::SpanError;
 
+use crate::push::Allowed;
+
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
@@ -47,6 +49,8 @@ pub const KEYS: &[Key] = &[
     key("limits.body_bytes_max", "4MiB", "largest body of a message"),
     key("limits.delay_max", "40d", "longest delay"),
     key("topics.auto_create", "true", "whether a topic comes into being at its first use"),
+    key("push.allow", "", "what may be pushed to though not public: 10.0.0.0/8, hooks.lan:8080"),
+    key("push.ca_file", "", "PEM file of authorities that pushes trust besides the system's"),
 ];
 
 /// Who wrote a value.
@@ -275,6 +279,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// Topics.
     pub topics: TopicsConfig,
+    /// Pushing.
+    pub push: PushConfig,
 }
 
 /// The HTTP listener.
@@ -338,6 +344,15 @@ pub struct TopicsConfig {
     pub auto_create: bool,
 }
 
+/// Pushing to HTTP endpoints.
+#[derive(Clone, Debug)]
+pub struct PushConfig {
+    /// What may be reached although it is not public.
+    pub allow: Allowed,
+    /// Certificates of authorities that are trusted besides those of the system.
+    pub ca_file: Option<PathBuf>,
+}
+
 impl TryFrom<ConfigFile> for Config {
     type Error = ConfigError;
 
@@ -378,6 +393,12 @@ impl TryFrom<ConfigFile> for Config {
                 })?,
             },
             topics: TopicsConfig { auto_create: file.get("topics.auto_create", truth)? },
+            push: PushConfig {
+                allow: file.get("push.allow", Allowed::read)?,
+                ca_file: file.get("push.ca_file", |text| {
+                    Ok((!text.is_empty()).then(|| PathBuf::from(text)))
+                })?,
+            },
         })
     }
 }
@@ -516,6 +537,7 @@ mod tests {
             "[limits]\nbody_bytes_max = '1GiB'",
             "[limits]\ndelay_max = '4000d'",
             "[topics]\nauto_create = 'yes'",
+            "[push]\nallow = 'hooks.lan'",
             "http = 5",
             "not toml",
         ] {

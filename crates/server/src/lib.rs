@@ -7,3 +7,4 @@ pub mod config;
 pub mod tasks;
 pub mod app;
 mod http;
+pub mod push;

@@ -80,7 +80,8 @@ fn bad_messages() {
         (r#"{"body":"x","id":"mine"}"#, "not_supported"),
         (r#"{"body":"x","on_conflict":"replace"}"#, "not_supported"),
         (r#"{"body":"x","repeat":{"every":"1m"}}"#, "not_supported"),
-        (r#"{"body":"x","ttl":"1h"}"#, "not_supported"),
+        (r#"{"body":"x","ttl":"-1h"}"#, "invalid_field"),
+        (r#"{"body":"x","max_attempts":0}"#, "invalid_field"),
         (r#"{"messages":[]}"#, "empty_batch"),
     ] {
         refused(&server, json, &server.post(PATH, json), 400, code);
@@ -209,7 +210,7 @@ fn the_routers_own_refusals() {
         ("GET", "/v2/topics", "", 404, "route_not_found"),
         ("GET", "/v1/topics/t/messages/x/y", "", 404, "route_not_found"),
         ("GET", PATH, "", 405, "method_not_allowed"),
-        ("PATCH", "/v1/topics/t", "", 405, "method_not_allowed"),
+        ("POST", "/v1/topics/t", "", 405, "method_not_allowed"),
         ("BREW", "/v1/topics", "", 405, "method_not_allowed"),
         ("POST", PATH, "", 415, "unsupported_media_type"),
         ("POST", PATH, "content-type: text/plain\r\n", 415, "unsupported_media_type"),

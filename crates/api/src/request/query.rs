@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::code::Code;
 use crate::problem::Problem;
-use crate::request::value::{decode_base64, level_text, partition_text};
+use crate::request::value::{attempts, decode_base64, level_text, partition_text};
 use crate::request::{NewMessage, When, unknown};
 
 /// Most parameters of one query string.
@@ -121,8 +121,11 @@ pub fn published(query: Option<&str>) -> Result<NewMessage<'_>, Problem> {
         (None, Some(_), Some(_)) => return Err(conflict("deliver_at", "delay_level")),
     };
     let partition = parameters.take("partition")?.map(|text| partition_text(&text)).transpose()?;
+    let ttl = parameters.take("ttl")?;
+    let max_attempts = parameters.take("max_attempts")?.map(|text| attempts(&text)).transpose()?;
     parameters.end()?;
-    Ok(NewMessage { key, when, partition, ..NewMessage::default() })
+    let message = NewMessage { key, when, partition, ttl, max_attempts, ..NewMessage::default() };
+    Ok(message)
 }
 
 fn conflict(first: &str, second: &str) -> Problem {

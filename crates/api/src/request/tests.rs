@@ -52,6 +52,8 @@ fn a_message_with_everything() {
     assert_eq!(message.key.as_deref(), Some(&b"\xff"[..]));
     assert_eq!(message.headers.len(), 2);
     assert_eq!(message.when, When::After("1500".into()));
+    let message = one(r#"{"body":"x","ttl":"1h","max_attempts":3}"#);
+    assert_eq!((message.ttl.as_deref(), message.max_attempts), (Some("1h"), Some(3)));
     assert_eq!(one(r#"{"body":"x","delay_level":"3"}"#).when, When::Level(3));
     assert_eq!(one(r#"{"body":"x","deliver_at":1000}"#).when, When::At("1000".into()));
     assert_eq!(one(r#"{"body":"x","deliver_at":"\u0031"}"#).when, When::At("1".into()));
@@ -78,7 +80,9 @@ fn each_fault_has_its_code() {
         (r#"{"body":"x","id":"own"}"#, Code::NotSupported),
         (r#"{"body":"x","on_conflict":"replace"}"#, Code::NotSupported),
         (r#"{"body":"x","repeat":{"every":"1m"}}"#, Code::NotSupported),
-        (r#"{"body":"x","ttl":"1m"}"#, Code::NotSupported),
+        (r#"{"body":"x","ttl":true}"#, Code::InvalidDelay),
+        (r#"{"body":"x","max_attempts":"3"}"#, Code::InvalidField),
+        (r#"{"body":"x","max_attempts":-1}"#, Code::InvalidField),
         (r#"{"body_base64":"e"}"#, Code::InvalidBase64),
         (r#"{"body_base64":5}"#, Code::InvalidField),
         (r#"{"body":"x","key":5}"#, Code::InvalidField),
@@ -141,7 +145,8 @@ fn parameters_of_a_publish() {
         ("delay=1s&delay_level=2", Code::ConflictingFields),
         ("deliver_at=5&delay_level=2", Code::ConflictingFields),
         ("colour=1", Code::UnknownField),
-        ("ttl=1", Code::NotSupported),
+        ("id=1", Code::NotSupported),
+        ("max_attempts=many", Code::InvalidField),
         ("delay=%zz", Code::InvalidParameter),
         ("delay=%ff", Code::InvalidParameter),
         ("partition=x", Code::InvalidField),

@@ -131,13 +131,19 @@ pub(crate) fn partition_text(text: &str) -> Result<u16, Problem> {
     })
 }
 
+/// A number of attempts; how many are allowed is decided elsewhere.
+pub(crate) fn attempts(raw: &str) -> Result<u64, Problem> {
+    let refused = || Problem::new(Code::InvalidField, "max_attempts must be a whole number");
+    whole(raw).ok_or_else(refused)
+}
+
 /// A whole number that fits, written with digits only.
 pub(crate) fn whole(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// The text of a string or a number.
-fn scalar<'a>(field: &str, raw: &'a str, code: Code) -> Result<Cow<'a, str>, Problem> {
+pub(crate) fn scalar<'a>(field: &str, raw: &'a str, code: Code) -> Result<Cow<'a, str>, Problem> {
     match raw.as_bytes().first() {
         Some(b'"') => string(field, raw),
         Some(b'0'..=b'9' | b'-') => Ok(Cow::Borrowed(raw)),

@@ -22,9 +22,11 @@ pub(crate) enum Permission {
     Read,
     /// Cancel messages of a topic.
     Cancel,
-    /// See topics and their settings.
+    /// Receive messages for a group, and say what became of them.
+    Consume,
+    /// See topics and groups and their settings.
     See,
-    /// Make, change and remove topics.
+    /// Make, change and remove topics and groups, and decide about dead letters.
     Manage,
 }
 
@@ -47,6 +49,7 @@ impl Caller {
                 | Permission::Send
                 | Permission::Read
                 | Permission::Cancel
+                | Permission::Consume
                 | Permission::See
                 | Permission::Manage,
             ) => true,

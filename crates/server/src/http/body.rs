@@ -1,12 +1,17 @@
 //! Takes in the body of a request, within its limits of size, time and memory held.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use punctual_api::request::Parameters;
 use punctual_api::{Code, Problem};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
+use crate::http::messages::require_json;
+use crate::http::router::Call;
 use crate::http::shared::Shared;
 
 /// How large a body may be, and the code for one that is larger.
@@ -28,6 +33,21 @@ impl Held {
     pub(crate) fn into_permit(self) -> Option<OwnedSemaphorePermit> {
         self.permit
     }
+}
+
+/// Takes in a request of JSON without parameters. Nothing at all is a request too, for handlers that
+/// need nothing said.
+pub(crate) async fn take_json(
+    call: Call,
+    bytes_max: usize,
+) -> Result<(Arc<Shared>, Held), Problem> {
+    Parameters::read(call.query())?.end()?;
+    if !call.body.is_end_stream() {
+        require_json(&call)?;
+    }
+    let limit = SizeLimit { bytes: bytes_max, code: Code::RequestTooLarge };
+    let held = take(&call.shared, call.body, limit).await?;
+    Ok((call.shared, held))
 }
 
 /// Takes in the whole body. A declared size over the limit is refused before a byte is read.
@@ -94,7 +114,7 @@ pub(crate) fn hold(shared: &Shared, bytes: usize) -> Result<Option<OwnedSemaphor
     }
     let busy = || Problem::new(Code::TooBusy, "requests hold as much memory as they may");
     let permits = u32::try_from(bytes).map_err(|_huge| busy())?;
-    let held = std::sync::Arc::clone(&shared.held);
+    let held = Arc::clone(&shared.held);
     held.try_acquire_many_owned(permits).map(Some).map_err(|_none_left| busy())
 }
 

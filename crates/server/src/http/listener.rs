@@ -5,6 +5,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -112,12 +114,16 @@ async fn connection(
         write: shared.http.body_idle_timeout,
     };
     let activity = Arc::new(Activity::default());
-    let socket = TokioIo::new(Socket::new(stream, Arc::clone(&activity), patience));
-    let service = service_fn(|request| {
+    let socket = Socket::new(stream, Arc::clone(&activity), patience);
+    let peer = socket.peer();
+    let socket = TokioIo::new(socket);
+    let service = service_fn(|request: Request<Incoming>| {
         let under_way = activity.start();
         let shared = Arc::clone(&shared);
+        // In HTTP/2 the library sees that the peer is gone, and drops the request.
+        let peer = (request.version() < Version::HTTP_2).then(|| peer.clone());
         async move {
-            let answer = router::answer(shared, request).await;
+            let answer = router::answer(shared, request, peer).await;
             drop(under_way);
             Ok::<_, Infallible>(answer)
         }

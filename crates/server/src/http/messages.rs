@@ -1,35 +1,40 @@
 //! Messages: schedule, get, cancel, list what is pending.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use punctual_api::answer::{Batch, Content, MessageView, Outcome, Page, ScheduledView};
 use punctual_api::request::{NewMessage, Parameters, Posted, ReadLimits, published, read_messages};
 use punctual_api::{Code, Problem, request};
+use punctual_broker::group::{ATTEMPTS_HEADER, TTL_HEADER};
 use punctual_broker::{Report, Request, Scheduled, When};
 use punctual_model::limits::{
     BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, HEADERS_MAX, JSON_DEPTH_MAX, PAGE_MESSAGES_DEFAULT,
     PAGE_MESSAGES_MAX,
 };
-use punctual_model::ports::{CancelOutcome, PendingQuery};
+use punctual_model::ports::{CancelOutcome, PendingQuery, Topic};
 use punctual_model::{
-    Header, Key, Message, MessageId, Partition, Sequence, State, Timestamp, TopicName,
+    Header, Key, Message, MessageId, Partition, Sequence, Span, State, Timestamp, TopicName,
 };
 
 use crate::http::body::{self, SizeLimit};
+use crate::http::groups::max_attempts;
 use crate::http::problem::{of_broken_off, of_schedule, of_store};
 use crate::http::reply::{Reply, json, json_holding, large_json};
 use crate::http::router::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
+use crate::http::topics::is_shown;
 
 /// Largest request of JSON: a full batch, with room for what escaping and names add.
 const JSON_BYTES_MAX: usize = BATCH_BYTES_MAX + BATCH_BYTES_MAX / 2;
 /// Larger requests are read on a thread that may be kept busy.
 const JSON_BYTES_INLINE: usize = 64 << 10;
 /// Most bytes of messages in one page, so that a page of large messages stays bounded.
-const PAGE_BYTES_MAX: usize = 8 << 20;
-const READ_LIMITS: ReadLimits =
+pub(crate) const PAGE_BYTES_MAX: usize = 8 << 20;
+pub(crate) const READ_LIMITS: ReadLimits =
     ReadLimits { depth: JSON_DEPTH_MAX, messages: BATCH_MESSAGES_MAX, headers: HEADERS_MAX };
 
 /// `POST /v1/topics/{topic}/messages`
@@ -123,17 +128,21 @@ fn read(json: &[u8]) -> Result<Requests, Problem> {
 fn to_request(message: NewMessage<'_>) -> Result<Request, Problem> {
     let when = match message.when {
         request::When::Now => When::Now,
-        request::When::After(text) => When::After(time::delay(&text)?),
-        request::When::At(text) => When::At(time::time(&text)?),
+        request::When::After(ref text) => When::After(time::delay(text)?),
+        request::When::At(ref text) => When::At(time::time(text)?),
         request::When::Level(level) => When::Level(level),
     };
-    let headers = message.headers.into_iter().map(|(name, value)| Header { name, value }).collect();
+    let ttl = message.ttl.as_deref().map(|text| time::ttl("ttl", text)).transpose()?;
+    let max_attempts = message.max_attempts.map(max_attempts).transpose()?;
     let partition = message.partition;
-    Ok(Request {
-        message: Message { key: message.key, headers, body: message.body },
-        when,
-        partition,
-    })
+    Ok(Request { message: to_message(message), when, partition, ttl, max_attempts })
+}
+
+/// What is to be delivered.
+pub(crate) fn to_message(message: NewMessage<'_>) -> Message {
+    let header = |(name, value)| Header { name, value };
+    let headers = message.headers.into_iter().map(header).collect();
+    Message { key: message.key, headers, body: message.body }
 }
 
 /// `GET …/messages/{id}`
@@ -159,14 +168,36 @@ fn report_view(report: &Report) -> MessageView<'_> {
     }
 }
 
-/// Key, headers and body as they are shown.
+/// Key, headers and body as they are shown. What was asked for by a field travels as a header, and
+/// is shown as the field again.
 pub(crate) fn content(message: &Message) -> Content<'_> {
-    let headers = message.headers.iter();
-    Content {
+    let mut content = Content {
         key: message.key.as_deref(),
-        headers: headers.map(|header| (header.name.as_str(), &header.value[..])).collect(),
+        headers: Vec::with_capacity(message.headers.len()),
         body: &message.body,
+        ..Content::default()
+    };
+    for header in &message.headers {
+        let number = std::str::from_utf8(&header.value).ok();
+        match header.name.as_str() {
+            TTL_HEADER if content.ttl.is_none() => {
+                let millis = number.and_then(|text| text.parse().ok());
+                content.ttl = millis.map(|millis| Span::from_millis(millis).to_string());
+                if content.ttl.is_some() {
+                    continue;
+                }
+            }
+            ATTEMPTS_HEADER if content.max_attempts.is_none() => {
+                content.max_attempts = number.and_then(|text| text.parse().ok());
+                if content.max_attempts.is_some() {
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        content.headers.push((header.name.as_str(), &header.value[..]));
     }
+    content
 }
 
 /// `DELETE …/messages/{id}`
@@ -189,9 +220,14 @@ fn own_id(call: &Call) -> Result<MessageId, Problem> {
     let Some(name) = call.topic()? else {
         return call.id();
     };
-    let topic = call.shared.broker.topics().by_name(&name).ok_or(Code::TopicNotFound)?;
+    let topic = known(call, &name)?;
     let id = call.id()?;
     if id.topic == topic.id { Ok(id) } else { Err(Code::NotFound.into()) }
+}
+
+fn known(call: &Call, name: &TopicName) -> Result<Arc<Topic>, Problem> {
+    let topic = call.shared.broker.topics().by_name(name);
+    topic.filter(|topic| is_shown(topic)).ok_or_else(|| Code::TopicNotFound.into())
 }
 
 /// `GET /v1/topics/{topic}/scheduled`
@@ -211,7 +247,7 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
         }
     }
     parameters.end()?;
-    let topic = call.shared.broker.topics().by_name(&name).ok_or(Code::TopicNotFound)?;
+    let topic = known(&call, &name)?;
     let query = PendingQuery {
         topic: topic.id,
         from: from.unwrap_or(Timestamp::MIN),
@@ -221,7 +257,7 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
         limit,
     };
     let page = call.shared.broker.scheduled(query).await.map_err(of_store)?;
-    let shown = fitting(page.entries.iter().map(|entry| &entry.message));
+    let shown = fitting(page.entries.iter().map(|entry| &entry.message), PAGE_BYTES_MAX);
     let next = match page.entries.get(..shown).and_then(<[_]>::last) {
         Some(last) if shown < page.entries.len() => Some(last.id.key),
         _ => page.next,
@@ -244,13 +280,16 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
     large_json(&call.shared, &Page { messages, next: next.map(cursor_of) })
 }
 
-/// How many messages fit one page: at least one, and no more than [`PAGE_BYTES_MAX`] of them.
-pub(crate) fn fitting<'a>(messages: impl Iterator<Item = &'a Message>) -> usize {
+/// How many messages fit one page: at least one, and no more than so many bytes of them.
+pub(crate) fn fitting<'a>(
+    messages: impl Iterator<Item = &'a Message>,
+    page_bytes_max: usize,
+) -> usize {
     let mut bytes = 0usize;
     let within = messages.take_while(|message| {
         let is_first = bytes == 0;
         bytes = bytes.saturating_add(message.weight()).saturating_add(1);
-        is_first || bytes <= PAGE_BYTES_MAX
+        is_first || bytes <= page_bytes_max
     });
     within.count()
 }

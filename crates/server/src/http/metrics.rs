@@ -1,23 +1,66 @@
 //! The figures of the broker in Prometheus' text form.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use http::StatusCode;
 use http::header::HeaderValue;
+use punctual_api::Problem;
 use punctual_broker::Stats;
-use punctual_model::Buckets;
+use punctual_broker::group::GroupLag;
+use punctual_model::{Buckets, TopicName};
 
 use crate::app::StoreFigures;
+use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
 use crate::http::router::Call;
+use crate::http::topics::is_shown;
+use crate::push::Counts;
 
-pub(crate) fn show(call: &Call) -> Reply {
-    let text = render(&call.shared.broker.stats(), &(call.shared.store_figures)());
+/// `GET /metrics`
+pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
+    let broker = call.shared.broker.clone();
+    let look = move || {
+        let mut stats = broker.stats();
+        let topics = broker.topics().list();
+        let hidden: HashSet<&TopicName> =
+            topics.iter().filter(|topic| !is_shown(topic)).map(|topic| &topic.name).collect();
+        stats.pending.retain(|(name, _)| !hidden.contains(name));
+        (stats, broker.consumers().lags())
+    };
+    let (stats, lags) = call.shared.tasks.blocking(look).await.map_err(of_broken_off)?;
+    let mut text = render(&stats, &(call.shared.store_figures)(), call.shared.pushed.counts());
+    groups(&mut text, &stats, &lags);
     let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    typed(StatusCode::OK, media_type, text.into_bytes())
+    Ok(typed(StatusCode::OK, media_type, text.into_bytes()))
 }
 
-fn render(stats: &Stats, store: &StoreFigures) -> String {
+type Figure = fn(&GroupLag) -> u64;
+
+/// What concerns groups.
+fn groups(text: &mut String, stats: &Stats, lags: &[GroupLag]) {
+    let name = "punctual_dead_total";
+    head(text, name, "counter", "Messages that became dead letters.");
+    for (reason, count) in &stats.dead {
+        line(text, format_args!("{name}{{reason=\"{}\"}} {count}", reason.word()));
+    }
+    let gauges: [(&str, &str, Figure); 4] = [
+        ("punctual_group_lag", "Delivered messages a group is not done with.", |of| of.lag),
+        ("punctual_group_in_flight", "Messages that are with consumers.", |of| of.in_flight),
+        ("punctual_group_retrying", "Messages that wait for another attempt.", |of| of.retrying),
+        ("punctual_group_dead", "Dead letters.", |of| of.dead),
+    ];
+    for (name, help, figure) in gauges {
+        head(text, name, "gauge", help);
+        for of in lags {
+            let (topic, group) = (&of.topic, &of.group);
+            let labels = format_args!("topic=\"{topic}\",group=\"{group}\"");
+            line(text, format_args!("{name}{{{labels}}} {}", figure(of)));
+        }
+    }
+}
+
+fn render(stats: &Stats, store: &StoreFigures, pushed: Counts) -> String {
     let mut text = String::with_capacity(4096);
     let name = "punctual_pending_messages";
     head(&mut text, name, "gauge", "Messages that wait for their due time.");
@@ -30,12 +73,21 @@ fn render(stats: &Stats, store: &StoreFigures) -> String {
         ("punctual_fired_total", "Messages whose due time came.", stats.fired),
         ("punctual_delivered_total", "Messages handed to the outlet.", stats.delivered),
         ("punctual_cancelled_total", "Messages cancelled before they fired.", stats.cancelled),
+        ("punctual_received_total", "Messages given to consumers of groups.", stats.received),
+        ("punctual_acked_total", "Messages that groups were done with.", stats.acked),
+        ("punctual_retries_total", "Failed messages that come again.", stats.retries),
         ("punctual_clock_steps_total", "Steps of the wall clock noticed.", stats.clock_steps),
         ("punctual_damaged_blocks_total", "Stored blocks found damaged.", store.damaged_blocks),
+        ("punctual_push_delivered_total", "Pushes answered with success.", pushed.delivered),
+        ("punctual_push_failed_total", "Pushes that failed.", pushed.failed),
+        ("punctual_push_pauses_total", "Pauses given to failing endpoints.", pushed.pauses),
     ] {
         head(&mut text, name, "counter", help);
         line(&mut text, format_args!("{name} {count}"));
     }
+    let name = "punctual_push_paused_endpoints";
+    head(&mut text, name, "gauge", "Endpoints that fail and are given a pause.");
+    line(&mut text, format_args!("{name} {}", pushed.paused));
     let help = "Time from the due time to the delivery.";
     histogram(&mut text, "punctual_fire_lateness_seconds", help, &stats.lateness);
     let help = "Time that one flush of the journal took.";

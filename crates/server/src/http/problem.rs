@@ -3,11 +3,12 @@
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use punctual_api::{Code, Problem, problem};
+use punctual_broker::group::JobError;
 use punctual_broker::{Invalid, ScheduleError};
 use punctual_model::limits::{
     BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX,
 };
-use punctual_model::ports::{StoreError, TopicError};
+use punctual_model::ports::{GroupError, StoreError, TopicError};
 use tracing::error;
 
 use crate::http::reply::{Reply, typed};
@@ -47,7 +48,34 @@ pub(crate) fn of_topic(error: TopicError) -> Problem {
             format!("it has {partitions} partitions, and a topic cannot lose any"),
         ),
         TopicError::TooMany => Code::TooManyTopics.into(),
+        TopicError::Reserved => reserved(),
         TopicError::Store(error) => of_store(error),
+    }
+}
+
+fn reserved() -> Problem {
+    Problem::new(Code::ReservedTopic, "it belongs to a group, which alone writes to it")
+}
+
+pub(crate) fn of_group(error: GroupError) -> Problem {
+    match error {
+        GroupError::TopicNotFound => Code::TopicNotFound.into(),
+        GroupError::NotFound => Code::GroupNotFound.into(),
+        GroupError::NameTaken(_) => Problem::new(Code::GroupNameTaken, error.to_string()),
+        GroupError::NameTooLong => Problem::new(Code::InvalidGroupName, error.to_string()),
+        GroupError::TooMany => Code::TooManyGroups.into(),
+        GroupError::Store(error) => of_store(error),
+    }
+}
+
+pub(crate) fn of_job(error: JobError) -> Problem {
+    match error {
+        JobError::TooMany => Problem::new(Code::TooManyJobs, error.to_string()),
+        JobError::Edit(reason) | JobError::At(reason) => of_invalid(&reason),
+        JobError::EditWithoutId | JobError::NoRate | JobError::NoTarget => {
+            Problem::new(Code::InvalidField, error.to_string())
+        }
+        JobError::Group(error) => of_group(error),
     }
 }
 
@@ -61,6 +89,8 @@ pub(crate) fn of_schedule(error: ScheduleError, is_batch: bool) -> Problem {
     match error {
         ScheduleError::TopicNotFound => Code::TopicNotFound.into(),
         ScheduleError::TooManyTopics => Code::TooManyTopics.into(),
+        ScheduleError::Reserved => reserved(),
+        ScheduleError::BacklogFull => Code::BacklogFull.into(),
         ScheduleError::Store(error) => of_store(error),
         ScheduleError::Invalid { index, reason } => {
             let problem = of_invalid(&reason);
@@ -73,7 +103,7 @@ pub(crate) fn of_schedule(error: ScheduleError, is_batch: bool) -> Problem {
     }
 }
 
-fn of_invalid(reason: &Invalid) -> Problem {
+pub(crate) fn of_invalid(reason: &Invalid) -> Problem {
     match reason {
         Invalid::DelayTooLong { max } => {
             Problem::new(Code::DelayTooLong, format!("the longest delay is {max}"))

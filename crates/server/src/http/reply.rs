@@ -29,7 +29,11 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Reply {
 /// A value as JSON that may be large. It counts as held until its last byte has left, so that
 /// peers who ask for much and read nothing get a refusal and not all of the memory.
 pub(crate) fn large_json(shared: &Shared, value: &impl Serialize) -> Result<Reply, Problem> {
-    let text = rendered(value);
+    large_json_text(shared, rendered(value))
+}
+
+/// The same for JSON that was written already.
+pub(crate) fn large_json_text(shared: &Shared, text: Vec<u8>) -> Result<Reply, Problem> {
     if text.len() <= UNCOUNTED_BYTES_MAX {
         return Ok(typed(StatusCode::OK, JSON, text));
     }
@@ -57,7 +61,12 @@ impl AsRef<[u8]> for Counted {
 
 /// A value as JSON that goes on holding what its request held, so that it need not be refused.
 pub(crate) fn json_holding(status: StatusCode, value: &impl Serialize, held: Held) -> Reply {
-    let counted = Counted { text: rendered(value), _permit: held.into_permit() };
+    json_text_holding(status, rendered(value), held)
+}
+
+/// The same for JSON that was written already.
+pub(crate) fn json_text_holding(status: StatusCode, text: Vec<u8>, held: Held) -> Reply {
+    let counted = Counted { text, _permit: held.into_permit() };
     typed(status, JSON, Bytes::from_owner(counted))
 }
 

@@ -13,12 +13,14 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use punctual_api::request::decode_path;
 use punctual_api::{Code, Problem};
-use punctual_model::{MessageId, TopicName};
+use punctual_broker::group::{JobId, JobKind};
+use punctual_model::{GroupName, MessageId, TopicName};
 
 use crate::http::access::{Caller, Permission};
 use crate::http::reply::{self, Reply};
 use crate::http::shared::Shared;
-use crate::http::{health, messages, metrics, problem, topics};
+use crate::http::socket::Peer;
+use crate::http::{consume, dead, groups, health, messages, metrics, problem, receive, topics};
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +34,29 @@ pub(crate) enum Operation {
     ListTopics,
     GetTopic,
     PutTopic,
+    PatchTopic,
     DeleteTopic,
+    Receive,
+    Ack,
+    Nack,
+    Extend,
+    Retry,
+    ListGroups,
+    GetGroup,
+    PutGroup,
+    PatchGroup,
+    DeleteGroup,
+    PauseGroup,
+    ResumeGroup,
+    ResetGroup,
+    GetOffsets,
+    PutOffsets,
+    ListDead,
+    Redrive,
+    GetRedrive,
+    Purge,
+    Drain,
+    GetDrain,
     Live,
     ReadyNow,
     Metrics,
@@ -56,21 +80,44 @@ const fn route(
 
 #[rustfmt::skip]
 const ROUTES: &[Route] = &[
-    route(Method::POST,   "/v1/topics/{topic}/messages",                Permission::Send,    Operation::Schedule),
-    route(Method::POST,   "/v1/topics/{topic}/publish",                 Permission::Send,    Operation::Publish),
-    route(Method::GET,    "/v1/topics/{topic}/messages/{id}",           Permission::Read,    Operation::GetMessage),
-    route(Method::DELETE, "/v1/topics/{topic}/messages/{id}",           Permission::Cancel,  Operation::CancelMessage),
-    route(Method::GET,    "/v1/messages/{id}",                          Permission::Read,    Operation::GetMessage),
-    route(Method::DELETE, "/v1/messages/{id}",                          Permission::Cancel,  Operation::CancelMessage),
-    route(Method::GET,    "/v1/topics/{topic}/scheduled",               Permission::Read,    Operation::ListScheduled),
-    route(Method::GET,    "/v1/topics/{topic}/partitions/{partition}/messages", Permission::Read, Operation::ReadPartition),
-    route(Method::GET,    "/v1/topics",                                 Permission::See,     Operation::ListTopics),
-    route(Method::GET,    "/v1/topics/{topic}",                         Permission::See,     Operation::GetTopic),
-    route(Method::PUT,    "/v1/topics/{topic}",                         Permission::Manage,  Operation::PutTopic),
-    route(Method::DELETE, "/v1/topics/{topic}",                         Permission::Manage,  Operation::DeleteTopic),
-    route(Method::GET,    "/health/live",                               Permission::Anybody, Operation::Live),
-    route(Method::GET,    "/health/ready",                              Permission::Anybody, Operation::ReadyNow),
-    route(Method::GET,    "/metrics",                                   Permission::Observe, Operation::Metrics),
+    route(Method::POST,   "/v1/topics/{topic}/messages",                                 Permission::Send,    Operation::Schedule),
+    route(Method::POST,   "/v1/topics/{topic}/publish",                                  Permission::Send,    Operation::Publish),
+    route(Method::GET,    "/v1/topics/{topic}/messages/{id}",                            Permission::Read,    Operation::GetMessage),
+    route(Method::DELETE, "/v1/topics/{topic}/messages/{id}",                            Permission::Cancel,  Operation::CancelMessage),
+    route(Method::GET,    "/v1/messages/{id}",                                           Permission::Read,    Operation::GetMessage),
+    route(Method::DELETE, "/v1/messages/{id}",                                           Permission::Cancel,  Operation::CancelMessage),
+    route(Method::GET,    "/v1/topics/{topic}/scheduled",                                Permission::Read,    Operation::ListScheduled),
+    route(Method::GET,    "/v1/topics/{topic}/partitions/{partition}/messages",          Permission::Read,    Operation::ReadPartition),
+    route(Method::GET,    "/v1/topics",                                                  Permission::See,     Operation::ListTopics),
+    route(Method::GET,    "/v1/topics/{topic}",                                          Permission::See,     Operation::GetTopic),
+    route(Method::PUT,    "/v1/topics/{topic}",                                          Permission::Manage,  Operation::PutTopic),
+    route(Method::PATCH,  "/v1/topics/{topic}",                                          Permission::Manage,  Operation::PatchTopic),
+    route(Method::DELETE, "/v1/topics/{topic}",                                          Permission::Manage,  Operation::DeleteTopic),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/receive",                   Permission::Consume, Operation::Receive),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/ack",                       Permission::Consume, Operation::Ack),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/nack",                      Permission::Consume, Operation::Nack),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/extend",                    Permission::Consume, Operation::Extend),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/retry",                     Permission::Consume, Operation::Retry),
+    route(Method::GET,    "/v1/groups",                                                  Permission::See,     Operation::ListGroups),
+    route(Method::GET,    "/v1/topics/{topic}/groups",                                   Permission::See,     Operation::ListGroups),
+    route(Method::GET,    "/v1/topics/{topic}/groups/{group}",                           Permission::See,     Operation::GetGroup),
+    route(Method::PUT,    "/v1/topics/{topic}/groups/{group}",                           Permission::Manage,  Operation::PutGroup),
+    route(Method::PATCH,  "/v1/topics/{topic}/groups/{group}",                           Permission::Manage,  Operation::PatchGroup),
+    route(Method::DELETE, "/v1/topics/{topic}/groups/{group}",                           Permission::Manage,  Operation::DeleteGroup),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/pause",                     Permission::Manage,  Operation::PauseGroup),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/resume",                    Permission::Manage,  Operation::ResumeGroup),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/reset",                     Permission::Manage,  Operation::ResetGroup),
+    route(Method::GET,    "/v1/topics/{topic}/groups/{group}/offsets",                   Permission::See,     Operation::GetOffsets),
+    route(Method::PUT,    "/v1/topics/{topic}/groups/{group}/offsets",                   Permission::Consume, Operation::PutOffsets),
+    route(Method::GET,    "/v1/topics/{topic}/groups/{group}/dead",                      Permission::Read,    Operation::ListDead),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/dead/redrive",              Permission::Manage,  Operation::Redrive),
+    route(Method::GET,    "/v1/topics/{topic}/groups/{group}/dead/redrive/{job}",        Permission::See,     Operation::GetRedrive),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/dead/purge",                Permission::Manage,  Operation::Purge),
+    route(Method::POST,   "/v1/topics/{topic}/groups/{group}/drain",                     Permission::Manage,  Operation::Drain),
+    route(Method::GET,    "/v1/topics/{topic}/groups/{group}/drain/{job}",               Permission::See,     Operation::GetDrain),
+    route(Method::GET,    "/health/live",                                                Permission::Anybody, Operation::Live),
+    route(Method::GET,    "/health/ready",                                               Permission::Anybody, Operation::ReadyNow),
+    route(Method::GET,    "/metrics",                                                    Permission::Observe, Operation::Metrics),
 ];
 
 /// A request on its way to its handler.
@@ -78,6 +125,8 @@ pub(crate) struct Call {
     pub(crate) shared: Arc<Shared>,
     pub(crate) parts: Parts,
     pub(crate) body: Incoming,
+    /// The other side, where somebody has to look whether it is still there.
+    pub(crate) peer: Option<Peer>,
     place: Place,
 }
 
@@ -85,6 +134,8 @@ pub(crate) struct Call {
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     topic: Option<(usize, usize)>,
+    group: Option<(usize, usize)>,
+    job: Option<(usize, usize)>,
     id: Option<(usize, usize)>,
     partition: Option<(usize, usize)>,
 }
@@ -107,6 +158,22 @@ impl Call {
     /// The topic of the path, on a route that has one.
     pub(crate) fn topic_named(&self) -> Result<TopicName, Problem> {
         self.topic()?.ok_or_else(|| Code::InvalidTopicName.into())
+    }
+
+    /// The topic and the group of the path.
+    pub(crate) fn group_named(&self) -> Result<(TopicName, GroupName), Problem> {
+        let topic = self.topic_named()?;
+        let illegal = |detail: String| Problem::new(Code::InvalidGroupName, detail);
+        let text = self.part(self.place.group.unwrap_or_default());
+        let text = text.map_err(|problem| illegal(problem.detail.into_owned()))?;
+        let group = GroupName::new(&text).map_err(|error| illegal(error.to_string()))?;
+        Ok((topic, group))
+    }
+
+    /// The job of the path. What is not an id of ours names no job.
+    pub(crate) fn job(&self) -> Result<JobId, Problem> {
+        let text = self.part(self.place.job.unwrap_or_default());
+        text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| Code::JobNotFound.into())
     }
 
     /// The message of the path. What is not an id of ours names no message.
@@ -176,6 +243,8 @@ fn place(pattern: &[&str], path: &str) -> Option<Place> {
         let range = Some((start, start + part.len()));
         match *expected {
             "{topic}" => place.topic = range,
+            "{group}" => place.group = range,
+            "{job}" => place.job = range,
             "{id}" => place.id = range,
             "{partition}" => place.partition = range,
             word if word == part => {}
@@ -187,13 +256,21 @@ fn place(pattern: &[&str], path: &str) -> Option<Place> {
 }
 
 /// Answers a request, whatever it is.
-pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+    peer: Option<Peer>,
+) -> Reply {
     let wants_head_only = request.method() == Method::HEAD;
-    let reply = answer_whole(shared, request).await;
+    let reply = answer_whole(shared, request, peer).await;
     if wants_head_only { reply::without_body(reply) } else { reply }
 }
 
-async fn answer_whole(shared: Arc<Shared>, request: Request<Incoming>) -> Reply {
+async fn answer_whole(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+    peer: Option<Peer>,
+) -> Reply {
     let (parts, body) = request.into_parts();
     if let Err(refusal) = shared.hosts.check(&parts.method, &parts.uri, &parts.headers) {
         return problem::reply(&refusal);
@@ -203,7 +280,7 @@ async fn answer_whole(shared: Arc<Shared>, request: Request<Incoming>) -> Reply 
             if let Err(refusal) = Caller::Local.require(route.permission) {
                 return problem::reply(&refusal);
             }
-            let call = Call { shared, parts, body, place };
+            let call = Call { shared, parts, body, peer, place };
             let outcome = handle(route.operation, call).await;
             outcome.unwrap_or_else(|refusal| problem::reply(&refusal))
         }
@@ -228,10 +305,32 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::ListTopics => topics::list(call).await,
         Operation::GetTopic => topics::get(call).await,
         Operation::PutTopic => topics::put(call).await,
+        Operation::PatchTopic => topics::patch(call).await,
         Operation::DeleteTopic => topics::delete(call).await,
+        Operation::Receive => receive::receive(call).await,
+        Operation::Ack => consume::ack(call).await,
+        Operation::Nack => consume::nack(call).await,
+        Operation::Extend => consume::extend(call).await,
+        Operation::Retry => consume::retry(call).await,
+        Operation::ListGroups => groups::list(call).await,
+        Operation::GetGroup => groups::get(call).await,
+        Operation::PutGroup => groups::put(call).await,
+        Operation::PatchGroup => groups::patch(call).await,
+        Operation::DeleteGroup => groups::delete(call).await,
+        Operation::PauseGroup => groups::pause(call).await,
+        Operation::ResumeGroup => groups::resume(call).await,
+        Operation::ResetGroup => groups::reset(call).await,
+        Operation::GetOffsets => groups::offsets(call).await,
+        Operation::PutOffsets => groups::commit(call).await,
+        Operation::ListDead => dead::list(call).await,
+        Operation::Redrive => dead::redrive(call).await,
+        Operation::GetRedrive => dead::job(call, JobKind::Redrive).await,
+        Operation::Purge => dead::purge(call).await,
+        Operation::Drain => dead::drain(call).await,
+        Operation::GetDrain => dead::job(call, JobKind::Drain).await,
         Operation::Live => Ok(health::live()),
         Operation::ReadyNow => health::ready(&call),
-        Operation::Metrics => Ok(metrics::show(&call)),
+        Operation::Metrics => metrics::show(call).await,
     }
 }
 
@@ -252,7 +351,7 @@ mod tests {
         for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
             let changes = matches!(
                 route.permission,
-                Permission::Send | Permission::Cancel | Permission::Manage
+                Permission::Send | Permission::Cancel | Permission::Consume | Permission::Manage
             );
             assert!(changes, "{} {}", route.method, route.path);
         }

@@ -9,15 +9,19 @@ use crate::app::{Broker, StoreFigures};
 use crate::config::{Config, HttpConfig};
 use crate::http::access::Hosts;
 use crate::http::router::Router;
+use crate::push::{Allowed, Figures};
 use crate::tasks::Tasks;
 
 /// What all requests share.
 pub(crate) struct Shared {
     pub(crate) broker: Broker,
     pub(crate) store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
+    pub(crate) pushed: Arc<Figures>,
     pub(crate) tasks: Tasks,
     pub(crate) http: HttpConfig,
     pub(crate) body_bytes_max: usize,
+    /// Where messages may be pushed to.
+    pub(crate) push_allowed: Allowed,
     pub(crate) hosts: Hosts,
     pub(crate) router: Router,
     /// Bytes of requests that may still be taken in; what is held is given back with the answer.
@@ -29,17 +33,20 @@ impl Shared {
     pub(crate) fn new(
         broker: Broker,
         store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
+        pushed: Arc<Figures>,
         tasks: Tasks,
         config: &Config,
     ) -> Self {
         Self {
             broker,
             store_figures,
+            pushed,
             tasks,
             hosts: Hosts::new(config.http.listen, &config.http.hosts),
             held: Arc::new(Semaphore::new(config.http.held_bytes_max)),
             http: config.http.clone(),
             body_bytes_max: config.limits.body_bytes_max,
+            push_allowed: config.push.allow.clone(),
             router: Router::new(),
             taking: AtomicBool::new(true),
         }

@@ -6,7 +6,7 @@
 //! first head from the moment of accepting, for later ones from their first byte, and between two
 //! requests the idle timeout. While a request is under way its body is timed by `body.rs`.
 
-use std::future::Future;
+use std::future::{Future, pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -68,9 +69,28 @@ enum Phase {
     Idle,
 }
 
+/// The other side of an HTTP/1 connection, for a request that wants to know whether it is still
+/// there: the library does not look while a request is under way. It must be asked by the task of
+/// the connection, which is where requests of HTTP/1 are answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer(Arc<Mutex<TcpStream>>);
+
+impl Peer {
+    /// Ends when the other side has sent its last byte. Never for one that has sent more already.
+    pub(crate) async fn gone(&self) {
+        let look = poll_fn(|cx| {
+            let mut byte = [0];
+            self.0.lock().poll_peek(cx, &mut ReadBuf::new(&mut byte))
+        });
+        if let Ok(1..) = look.await {
+            pending::<()>().await;
+        }
+    }
+}
+
 /// See the head of this file.
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Arc<Mutex<TcpStream>>,
     activity: Arc<Activity>,
     patience: Patience,
     phase: Phase,
@@ -88,7 +108,7 @@ impl Socket {
     pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>, patience: Patience) -> Self {
         let deadline = Instant::now() + patience.head;
         Self {
-            stream,
+            stream: Arc::new(Mutex::new(stream)),
             activity,
             patience,
             phase: Phase::Head,
@@ -99,6 +119,11 @@ impl Socket {
             timer: Box::pin(sleep_until(deadline)),
             write_timer: None,
         }
+    }
+
+    /// Who is on the other side.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer(Arc::clone(&self.stream))
     }
 
     /// Bytes arrived. In HTTP/2 they need not belong to a request, so there only idling is timed.
@@ -182,7 +207,8 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        match Pin::new(&mut this.stream).poll_read(cx, buffer) {
+        let polled = Pin::new(&mut *this.stream.lock()).poll_read(cx, buffer);
+        match polled {
             Poll::Ready(outcome) => {
                 this.heard(&buffer.filled()[before..]);
                 Poll::Ready(outcome)
@@ -199,7 +225,7 @@ impl AsyncWrite for Socket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let outcome = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        let outcome = Pin::new(&mut *this.stream.lock()).poll_write(cx, bytes);
         this.timed(cx, outcome)
     }
 
@@ -209,19 +235,19 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let outcome = Pin::new(&mut this.stream).poll_write_vectored(cx, slices);
+        let outcome = Pin::new(&mut *this.stream.lock()).poll_write_vectored(cx, slices);
         this.timed(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.lock().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        Pin::new(&mut *self.stream.lock()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        Pin::new(&mut *self.stream.lock()).poll_shutdown(cx)
     }
 }

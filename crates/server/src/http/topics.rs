@@ -5,19 +5,23 @@ use std::sync::Arc;
 use http::StatusCode;
 use punctual_api::answer::{MessageView, Outcome, Page};
 use punctual_api::request::Parameters;
-use punctual_api::topic::{Keep, TopicChange, TopicList, TopicView};
+use punctual_api::topic::{
+    BacklogChange, BacklogView, Keep, OverflowWord, TopicChange, TopicList, TopicView,
+};
 use punctual_api::{Code, Problem};
 use punctual_model::limits::{JSON_DEPTH_MAX, PARTITIONS_MAX};
 use punctual_model::ports::{LogPosition, Topic, TopicError, Topics};
 use punctual_model::time::SpanError;
+use punctual_model::topic::{Backlog, Overflow, TopicKind};
 use punctual_model::{Span, TopicName, TopicSettings};
 
-use crate::http::body::{self, SizeLimit};
-use crate::http::messages::{content, fitting, partition, require_json, take_limit};
+use crate::http::body::take_json;
+use crate::http::messages::{PAGE_BYTES_MAX, content, fitting, partition, take_limit};
 use crate::http::problem::{of_broken_off, of_topic};
 use crate::http::reply::{Reply, json, large_json};
 use crate::http::router::Call;
 use crate::http::shared::Shared;
+use crate::http::time;
 
 /// Largest request about a topic.
 const TOPIC_BYTES_MAX: usize = 64 << 10;
@@ -39,7 +43,8 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let after = cursor.map(|name| TopicName::new(&name).map_err(|_illegal| Code::InvalidCursor));
     let after = after.transpose()?;
     parameters.end()?;
-    let all = with_topics(&call.shared, |topics| Ok(topics.list())).await?;
+    let mut all = with_topics(&call.shared, |topics| Ok(topics.list())).await?;
+    all.retain(|topic| is_shown(topic));
     let start = after.map_or(0, |after| all.partition_point(|topic| topic.name <= after));
     let page: Vec<&Arc<Topic>> = all.iter().skip(start).take(limit).collect();
     let more = start + page.len() < all.len();
@@ -62,27 +67,42 @@ pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
 async fn existing(call: &Call, name: &TopicName) -> Result<Arc<Topic>, Problem> {
     let name = name.clone();
     with_topics(&call.shared, move |topics| {
-        topics.by_name(&name).ok_or_else(|| Code::TopicNotFound.into())
+        let topic = topics.by_name(&name).filter(|topic| is_shown(topic));
+        topic.ok_or_else(|| Code::TopicNotFound.into())
     })
     .await
 }
 
+/// Whether others than its group may know of the topic.
+pub(crate) fn is_shown(topic: &Topic) -> bool {
+    topic.kind != TopicKind::Retry
+}
+
 /// `PUT /v1/topics/{topic}`
 pub(crate) async fn put(call: Call) -> Result<Reply, Problem> {
+    change(call, true).await
+}
+
+/// `PATCH /v1/topics/{topic}`
+pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
+    change(call, false).await
+}
+
+async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
-    Parameters::read(call.query())?.end()?;
-    let limit = SizeLimit { bytes: TOPIC_BYTES_MAX, code: Code::RequestTooLarge };
-    if !hyper::body::Body::is_end_stream(&call.body) {
-        require_json(&call)?;
-    }
-    let held = body::take(&call.shared, call.body, limit).await?;
+    let (shared, held) = take_json(call, TOPIC_BYTES_MAX).await?;
     let change = TopicChange::read(&held.bytes, JSON_DEPTH_MAX)?;
-    let (topic, is_new) = with_topics(&call.shared, move |topics| {
+    let consumers = shared.broker.consumers().clone();
+    let (topic, is_new) = with_topics(&shared, move |topics| {
         let old = topics.by_name(&name);
+        if old.is_none() && !may_make {
+            return Err(Code::TopicNotFound.into());
+        }
         let is_new = old.is_none();
         let settings =
             changed(old.map(|topic| topic.settings.clone()).unwrap_or_default(), change)?;
         let topic = topics.put(&name, settings).map_err(of_topic)?;
+        consumers.topics_changed();
         Ok((topic, is_new))
     })
     .await?;
@@ -108,6 +128,20 @@ fn changed(mut settings: TopicSettings, change: TopicChange) -> Result<TopicSett
         Some(Keep::Forever) => settings.retention_bytes = None,
         Some(Keep::UpTo(bytes)) => settings.retention_bytes = Some(bytes),
     }
+    match change.default_ttl {
+        None => {}
+        Some(Keep::Forever) => settings.default_ttl = None,
+        Some(Keep::UpTo(text)) => settings.default_ttl = Some(time::ttl("default_ttl", &text)?),
+    }
+    if let Some(BacklogChange { messages, bytes }) = change.max_backlog {
+        settings.max_backlog = Backlog { messages, bytes };
+    }
+    match change.overflow {
+        None => {}
+        Some(OverflowWord::Refuse) => settings.overflow = Overflow::Refuse,
+        Some(OverflowWord::DropOldest) => settings.overflow = Overflow::DropOldest,
+        Some(OverflowWord::DeadLetterNewest) => settings.overflow = Overflow::DeadLetterNewest,
+    }
     Ok(settings)
 }
 
@@ -122,8 +156,13 @@ fn retention(text: &str) -> Result<Span, Problem> {
 pub(crate) async fn delete(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     Parameters::read(call.query())?.end()?;
-    let deleted =
-        with_topics(&call.shared, move |topics| topics.delete(&name).map_err(of_topic)).await?;
+    let consumers = call.shared.broker.consumers().clone();
+    let deleted = with_topics(&call.shared, move |topics| {
+        let deleted = topics.delete(&name).map_err(of_topic)?;
+        consumers.topics_changed();
+        Ok(deleted)
+    })
+    .await?;
     if deleted {
         Ok(json(StatusCode::OK, &Outcome { result: "deleted" }))
     } else {
@@ -150,7 +189,7 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
         Ok((delivered, bounds.start))
     })
     .await?;
-    let shown = fitting(delivered.iter().map(|delivered| &delivered.message));
+    let shown = fitting(delivered.iter().map(|delivered| &delivered.message), PAGE_BYTES_MAX);
     let last = delivered.get(..shown).and_then(<[_]>::last);
     let next = last.map_or(offset.max(start), |last| last.offset.saturating_add(1));
     let messages = delivered
@@ -179,12 +218,26 @@ fn of_log(error: TopicError) -> Problem {
 }
 
 fn view(topic: &Topic, pending: Option<u64>) -> TopicView {
-    let retention = topic.settings.retention;
+    let settings = &topic.settings;
+    let retention = settings.retention;
+    let Backlog { messages, bytes } = settings.max_backlog;
+    let is_bounded = messages.is_some() || bytes.is_some();
     TopicView {
         name: topic.name.to_string(),
-        partitions: topic.settings.partitions,
+        kind: match topic.kind {
+            TopicKind::Dead => "dead",
+            TopicKind::Plain | TopicKind::Retry => "plain",
+        },
+        partitions: settings.partitions,
         retention: retention.map_or_else(|| "forever".to_owned(), |span| span.to_string()),
-        retention_bytes: topic.settings.retention_bytes,
+        retention_bytes: settings.retention_bytes,
+        default_ttl: settings.default_ttl.map(|span| span.to_string()),
+        max_backlog: is_bounded.then_some(BacklogView { messages, bytes }),
+        overflow: match settings.overflow {
+            Overflow::Refuse => OverflowWord::Refuse,
+            Overflow::DropOldest => OverflowWord::DropOldest,
+            Overflow::DeadLetterNewest => OverflowWord::DeadLetterNewest,
+        },
         pending,
     }
 }

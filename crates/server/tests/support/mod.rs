@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use punctual_server::app::{self, Ready, ServeError};
 use punctual_server::config::{Config, ConfigFile, Source};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -109,6 +109,51 @@ impl Server {
 
     pub(crate) fn post(&self, path: &str, json: impl AsRef<[u8]>) -> Answer {
         self.request("POST", path, "content-type: application/json\r\n", json.as_ref())
+    }
+
+    pub(crate) fn put(&self, path: &str, json: impl AsRef<[u8]>) -> Answer {
+        self.request("PUT", path, "content-type: application/json\r\n", json.as_ref())
+    }
+
+    pub(crate) fn patch(&self, path: &str, json: impl AsRef<[u8]>) -> Answer {
+        self.request("PATCH", path, "content-type: application/json\r\n", json.as_ref())
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.request("DELETE", path, "", b"")
+    }
+
+    /// Sends a message that is due at once; its id.
+    pub(crate) fn send(&self, topic: &str, message: &Value) -> String {
+        let answer = self.post(&format!("/v1/topics/{topic}/messages"), message.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        answer.json()["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// What a receive of `{"max","wait","lease"}` gives.
+    pub(crate) fn receive(&self, group: &str, ask: &Value) -> Vec<Value> {
+        let answer = self.post(&format!("{group}/receive"), ask.to_string());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()["messages"].as_array().expect("messages").clone()
+    }
+
+    /// Receives until there are so many.
+    pub(crate) fn receive_all(&self, group: &str, count: usize) -> Vec<Value> {
+        let mut messages = Vec::new();
+        while messages.len() < count {
+            let more = self.receive(group, &json!({"max": 1000, "wait": "20s"}));
+            assert!(!more.is_empty(), "{} of {count} came", messages.len());
+            messages.extend(more);
+        }
+        messages
+    }
+
+    /// The words that an ack, nack or extend of one message answers.
+    pub(crate) fn settle(&self, group: &str, call: &str, ask: &Value) -> Vec<String> {
+        let answer = self.post(&format!("{group}/{call}"), ask.to_string());
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let results = answer.json()["results"].as_array().expect("results").clone();
+        results.iter().map(|one| one["result"].as_str().expect("a word").to_owned()).collect()
     }
 
     /// What a refused request must leave as it was.
