@@ -168,7 +168,8 @@ impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
             let at = usize::try_from(random.below(4096)).expect("below 4096");
             let body = pool.slice(at..at + self.options.body);
             let message = Message { key: None, headers: Vec::new(), body };
-            Request { message, when: (self.when)(random), partition: None }
+            let when = (self.when)(random);
+            Request { message, when, partition: None, ttl: None, max_attempts: None }
         };
         std::iter::repeat_with(make).take(size).collect()
     }

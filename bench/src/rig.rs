@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use punctual_broker::{Broker, Options as BrokerOptions, Parts};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Engine, Options};
-use punctual_model::ports::{Armed, Outlet, StoreError, Topics};
+use punctual_model::ports::{Armed, Groups, Outlet, StoreError, Topics};
 use punctual_model::{Clock, SystemClock, Timestamp};
 use tempfile::TempDir;
 
@@ -78,8 +78,9 @@ impl Rig {
         let engine = Arc::new(Engine::open(disk, options, Arc::clone(&clock))?);
         let watch = Arc::new(Watch::new(Arc::clone(&engine)));
         let topics: Arc<dyn Topics> = Arc::<Engine>::clone(&engine);
-        let parts =
-            Parts { timeline: Arc::clone(&engine), outlet: Arc::clone(&watch), topics, clock };
+        let groups: Arc<dyn Groups> = Arc::<Engine>::clone(&engine);
+        let (timeline, outlet) = (Arc::clone(&engine), Arc::clone(&watch));
+        let parts = Parts { timeline, outlet, topics, groups, clock };
         let broker = Broker::start(BrokerOptions::default(), parts)?;
         Ok(Self { broker, watch, engine })
     }
