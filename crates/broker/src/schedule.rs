@@ -250,7 +250,7 @@ impl<T: Timeline> Broker<T> {
             (Some(number), _) => Partition::new(number)
                 .filter(|_| number < partitions)
                 .ok_or(Invalid::NoSuchPartition { partitions })?,
-            (None, Some(key)) => partitioner::by_key(key, partitions),
+            (None, Some(key)) => partitioner::by_key(key, topic.key_partitions),
             (None, None) => partitioner::by_turn(self.shared.turn(topic.id), partitions),
         };
         let message = stamped(request, topic.settings.default_ttl);

@@ -62,6 +62,26 @@ fn a_redriven_message_is_the_one_it_was_and_starts_again_at_attempt_1() {
 }
 
 #[test]
+fn what_has_expired_does_not_expire_again_when_it_is_redriven() {
+    let market = Market::new(1);
+    let consumer = market.put("workers", ladder(&[SECOND]));
+    market.schedule(vec![Request { ttl: Some(SECOND), ..request("k:a") }]);
+    market.pass(SECOND);
+    assert!(consumer.take(1, SECOND).unwrap().is_empty());
+    wait_for_dead(&consumer, 1);
+    let letter = all(&consumer, &DeadFilter::default()).remove(0);
+    assert_eq!(letter.history.reason, Some(Reason::Expired));
+    redrive(&consumer, Redrive::default());
+    let first = receive(&consumer, 1).remove(0);
+    assert_eq!(
+        consumer.nack(&[first.receipt], &Failure::default()),
+        Ok(vec![NackOutcome::Requeued])
+    );
+    market.pass(SECOND);
+    assert_eq!(receive(&consumer, 1)[0].attempt, 2);
+}
+
+#[test]
 fn only_what_the_filter_names_is_redriven() {
     let market = Market::new(1);
     let consumer = market.group("workers");

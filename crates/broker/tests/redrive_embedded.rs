@@ -139,7 +139,7 @@ fn a_message_with_as_many_headers_as_may_be_dies_and_comes_back() {
     let consumer = group(&house, &topic);
     assert_eq!(finished(&consumer, consumer.redrive(Redrive::default()).unwrap()).done, 1);
     house.gate.wait_for(1);
-    assert_eq!(receive(&consumer, 1)[0].message, taken[0].message);
+    assert_eq!(receive(&consumer, 1)[0].message, message);
 }
 
 #[test]

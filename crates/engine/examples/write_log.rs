@@ -47,7 +47,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let settings =
         TopicSettings { partitions: PARTITIONS, retention: None, ..TopicSettings::default() };
     let name = TopicName::new("example")?;
-    let described = Topic { id: topic, name, kind: TopicKind::Plain, settings };
+    let described = Topic {
+        id: topic,
+        name,
+        kind: TopicKind::Plain,
+        key_partitions: settings.partitions,
+        settings,
+    };
     logs.maintain(&[Arc::new(described)], Timestamp::MAX, |_, _| None)?;
     let (ends, unsynced) = logs.prepare_checkpoint();
     unsynced.iter().try_for_each(|one| one.sync())?;

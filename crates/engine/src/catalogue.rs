@@ -44,10 +44,11 @@ impl Catalogue {
             if fixed && settings.partitions != known.settings.partitions {
                 return Err(TopicError::Reserved);
             }
-            return Ok(Topic { id: known.id, name, kind: known.kind, settings });
+            return Ok(Topic { settings, ..Topic::clone(known) });
         }
         let kind = TopicKind::Plain;
-        Ok(Topic { id: self.free_id(0)?, name, kind, settings })
+        let key_partitions = settings.partitions;
+        Ok(Topic { id: self.free_id(0)?, name, kind, key_partitions, settings })
     }
 
     /// The topics of a group as they would be.
@@ -63,7 +64,8 @@ impl Catalogue {
                 return Err(GroupError::NameTaken(name));
             }
             let id = self.free_id(further).map_err(|_full| GroupError::TooMany)?;
-            Ok(Topic { id, name, kind, settings })
+            let key_partitions = settings.partitions;
+            Ok(Topic { id, name, kind, key_partitions, settings })
         };
         Ok([plan(0, first)?, plan(1, second)?])
     }

@@ -9,7 +9,7 @@
 //! them. Checksums are over whole groups and blocks, one level up.
 
 use bytes::Bytes;
-use punctual_model::limits::HEADERS_MAX;
+use punctual_model::limits::{HEADERS_MAX, OWN_HEADERS_MAX};
 use punctual_model::{Basis, Entry, Header, Message, Partition, TopicId};
 
 use crate::codec::{self, Malformed};
@@ -63,7 +63,7 @@ pub(crate) fn decode(content: &Bytes) -> Result<Record, Malformed> {
     let (basis, topic, partition) = decode_front(&mut rest)?;
     let key = decode_key(&mut rest)?.map(|key| codec::share(content, key));
     let count = codec::get_length(&mut rest)?;
-    if count > HEADERS_MAX {
+    if count > HEADERS_MAX + OWN_HEADERS_MAX {
         return Err(Malformed);
     }
     let mut headers = Vec::with_capacity(count);

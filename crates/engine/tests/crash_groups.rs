@@ -21,17 +21,17 @@ use group_support::steps::{Step, random, script};
 use store_support::{Dice, scaled};
 
 /// Remains looked at for one moment, at most; and for every sixth.
-const IMAGES_PER_MOMENT: usize = 10;
-const IMAGES_PER_SIXTH_MOMENT: usize = 80;
+const IMAGES_PER_MOMENT: usize = 6;
+const IMAGES_PER_SIXTH_MOMENT: usize = 40;
 /// The same for a moment of a recovery.
-const IMAGES_PER_RECOVERY_MOMENT: usize = 6;
+const IMAGES_PER_RECOVERY_MOMENT: usize = 5;
 /// Every so many remains are crashed again.
-const AGAIN_EVERY: u64 = 149;
+const AGAIN_EVERY: u64 = 199;
 /// Every so many remains are started twice.
 const TWICE_EVERY: u64 = 8;
 
 /// `power is lost` starts another life, with nothing but what was synced.
-const SCRIPTS: [&str; 12] = [
+const SCRIPTS: [&str; 13] = [
     // The shortest life of a message: delivered, settled, out of order.
     "put a 1
      group a g
@@ -204,6 +204,21 @@ const SCRIPTS: [&str; 12] = [
      note a g 0 2
      settle a g 0 0
      checkpoint",
+    // A place in a log is taken by a group and must stay what it was.
+    "put a 1
+     group a g
+     schedule a 1 2
+     fire 3
+     group a h latest
+     power is lost
+     schedule a 0 4
+     fire 3
+     seek a g 0 2
+     power is lost
+     schedule a 0
+     fire 5
+     settle a g 0 0
+     settle a h 0 0",
     // The power is lost again before what came back is safe.
     "put a 1
      group a g

@@ -336,6 +336,9 @@ pub struct Topic {
     pub name: TopicName,
     /// What it is for.
     pub kind: TopicKind,
+    /// The partitions over which keys are spread: those it began with. Partitions that are added
+    /// later take messages without a key, so that a key never moves and its order holds.
+    pub key_partitions: u16,
     /// Its settings.
     pub settings: TopicSettings,
 }

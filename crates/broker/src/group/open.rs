@@ -120,9 +120,7 @@ impl Open {
             not_before = note.not_before;
             failures = Failures { failed, first_error, last_error };
         }
-        // What was sent round anew by hand, its failures forgotten, has no time to live any more.
-        let redriven = identity.topic.is_some() && failures.failed == 0;
-        let ttl = number(&message, TTL_HEADER).filter(|_| !redriven).map(Span::from_millis);
+        let ttl = number(&message, TTL_HEADER).map(Span::from_millis);
         Self {
             mark,
             failures,

@@ -9,7 +9,7 @@
 //! put group  a group · count u16 · the offset at which each partition starts u64 …
 //! delete     id u32
 //! settle, note, seek   see `groups/stored.rs`
-//! topic      id u32 · partitions u16 · retention u64 · retention bytes u64 · name · kind u8 ·
+//! topic      id u32 · partitions u16 · retention u64 · retention bytes u64 · name · kind u8 · partitions for keys u16 ·
 //!            default ttl u64 · backlog messages u64 · backlog bytes u64 · overflow u8
 //! ```
 //!
@@ -200,6 +200,7 @@ pub fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
         TopicKind::Retry => 1,
         TopicKind::Dead => 2,
     });
+    out.extend_from_slice(&topic.key_partitions.to_le_bytes());
     put_limit(out, settings.default_ttl.map(Span::as_millis));
     put_limit(out, settings.max_backlog.messages);
     put_limit(out, settings.max_backlog.bytes);
@@ -222,6 +223,10 @@ pub fn decode_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
         2 => TopicKind::Dead,
         _ => return Err(Malformed),
     };
+    topic.key_partitions = codec::get_u16(rest)?;
+    if !(1..=topic.settings.partitions).contains(&topic.key_partitions) {
+        return Err(Malformed);
+    }
     topic.settings.default_ttl = get_limit(rest)?.map(Span::from_millis);
     topic.settings.max_backlog = Backlog { messages: get_limit(rest)?, bytes: get_limit(rest)? };
     topic.settings.overflow = match codec::get_u8(rest)? {
@@ -248,7 +253,7 @@ pub fn decode_old_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
     let name = TopicName::new(codec::get_text(rest)?).map_err(|_e| Malformed)?;
     let settings =
         TopicSettings { partitions, retention, retention_bytes, ..TopicSettings::default() };
-    Ok(Topic { id, name, kind: TopicKind::Plain, settings })
+    Ok(Topic { id, name, kind: TopicKind::Plain, key_partitions: partitions, settings })
 }
 
 fn put_limit(out: &mut Vec<u8>, limit: Option<u64>) {

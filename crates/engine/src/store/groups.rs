@@ -19,6 +19,8 @@ use crate::store::{CommitError, Store};
 
 /// Messages looked at by one pull, settled ones included, before it answers what it has.
 const PULL_LOOK_MAX: usize = 16 << 10;
+/// Bytes of messages after which a pull answers what it has.
+const PULL_BYTES: usize = 1 << 20;
 
 /// A group about to be made.
 #[derive(Debug)]
@@ -48,8 +50,8 @@ impl Store {
     /// damaged log.
     pub fn pull(&self, source: Source, from: u64, limit: usize) -> Result<Pulled, TopicError> {
         let mut pulled = Pulled { messages: Vec::new(), next: from };
-        let mut looked = 0;
-        while pulled.messages.len() < limit && looked < PULL_LOOK_MAX {
+        let (mut looked, mut bytes) = (0, 0);
+        while pulled.messages.len() < limit && looked < PULL_LOOK_MAX && bytes < PULL_BYTES {
             let offset = {
                 let groups = self.groups.lock();
                 if !groups.reads(source) {
@@ -65,6 +67,7 @@ impl Store {
                 break;
             }
             looked += page.len();
+            bytes += page.iter().map(|delivered| delivered.message.weight()).sum::<usize>();
             self.groups.lock().sift(source, offset, page, &mut pulled.messages);
         }
         Ok(pulled)

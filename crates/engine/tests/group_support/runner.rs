@@ -237,8 +237,9 @@ impl Runner {
             ..TopicSettings::default()
         };
         let name = TopicName::new(name).unwrap();
-        let id = known.map_or(TopicId::new(self.next_topic).unwrap(), |topic| topic.id);
-        let guess = Topic { id, name, kind: TopicKind::Plain, settings };
+        let id = known.as_ref().map_or(TopicId::new(self.next_topic).unwrap(), |topic| topic.id);
+        let key_partitions = known.map_or(settings.partitions, |topic| topic.key_partitions);
+        let guess = Topic { id, name, kind: TopicKind::Plain, key_partitions, settings };
         let request = Request::PutTopic(guess.name.clone(), guess.settings.clone());
         let guess = Event::Topic(Arc::new(guess));
         self.commit_one(request, Some(guess), |_, outcome| match outcome {
@@ -306,6 +307,7 @@ impl Runner {
             id: TopicId::new(self.next_topic + place).unwrap(),
             name,
             kind,
+            key_partitions: 1,
             settings: TopicSettings {
                 partitions: 1,
                 retention: Some(retention),

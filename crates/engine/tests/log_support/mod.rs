@@ -177,6 +177,7 @@ pub fn settings(retention: Option<Span>, retention_bytes: Option<u64>) -> Arc<To
         id: topic(TOPIC),
         name: TopicName::new("orders").unwrap(),
         kind: TopicKind::Plain,
+        key_partitions: 1,
         settings: TopicSettings {
             partitions: 1,
             retention,

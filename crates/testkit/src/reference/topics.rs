@@ -23,7 +23,13 @@ impl Memory {
         }
         self.topics_given += 1;
         let id = TopicId::new(self.topics_given).ok_or(TopicError::TooMany)?;
-        Ok(self.store_topic(Topic { id, name: name.clone(), kind, settings }))
+        Ok(self.store_topic(Topic {
+            id,
+            name: name.clone(),
+            kind,
+            key_partitions: settings.partitions,
+            settings,
+        }))
     }
 
     fn store_topic(&mut self, topic: Topic) -> Arc<Topic> {

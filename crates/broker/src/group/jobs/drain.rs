@@ -143,7 +143,7 @@ fn transfer(
 fn entry(target: &Arc<Topic>, message: Message, due: Timestamp, turn: u64) -> Entry {
     let partitions = target.settings.partitions;
     let partition = match &message.key {
-        Some(key) => partitioner::by_key(key, partitions),
+        Some(key) => partitioner::by_key(key, target.key_partitions),
         None => partitioner::by_turn(turn, partitions),
     };
     Entry { topic: target.id, partition, due, basis: Basis::Delay, message }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use punctual_model::{Basis, Entry, Header, Message, Partition, Span, Timestamp, limits};
 
 use super::{JobError, JobLimits, MoveResult, Moved, Worker};
+use crate::group::TTL_HEADER;
 use crate::group::dead::{DeadFilter, DeadLetter, DeadList};
 use crate::group::history::History;
 use crate::schedule::Invalid;
@@ -134,6 +135,8 @@ pub(super) fn run(
 
 fn entry(list: &DeadList, order: &Redrive, letter: &DeadLetter, due: Timestamp) -> Entry {
     let mut message = letter.message.clone();
+    // It is sent round again by hand, long after it was due: its time to live means nothing now.
+    message.headers.retain(|header| header.name != TTL_HEADER);
     if let Some(edit) = &order.edit {
         edit.apply(&mut message);
     }
