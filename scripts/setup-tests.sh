@@ -9,7 +9,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # Debian packages, as `command:package`.
 packages=()
-for pair in cc:build-essential faketime:faketime; do
+for pair in cc:build-essential faketime:faketime curl:curl python3:python3; do
     have "${pair%%:*}" || packages+=("${pair##*:}")
 done
 if [ "${#packages[@]}" -gt 0 ]; then

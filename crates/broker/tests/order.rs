@@ -133,3 +133,22 @@ fn every_key_is_handled_in_order_whatever_fails() {
     }
     assert_eq!(consumer.standing().unwrap().lag, 0);
 }
+
+#[test]
+fn g24_a_key_keeps_its_partition_when_the_topic_grows() {
+    let market = Market::new(2);
+    let keyed: Vec<String> = (0..20).map(|number| format!("key{number}:body")).collect();
+    let keyed: Vec<&str> = keyed.iter().map(String::as_str).collect();
+    let partitions = |ids: Vec<punctual_model::MessageId>| -> Vec<u16> {
+        ids.into_iter().map(|id| id.partition.get()).collect()
+    };
+    let before = partitions(market.send(&keyed));
+    market.partitions(6);
+    assert_eq!(partitions(market.send(&keyed)), before);
+    let restarted = market.restart();
+    assert_eq!(partitions(restarted.send(&keyed)), before);
+    let mut free = partitions(restarted.send(&["free"; 12]));
+    free.sort_unstable();
+    free.dedup();
+    assert_eq!(free, [0, 1, 2, 3, 4, 5], "what has no key uses all partitions");
+}
