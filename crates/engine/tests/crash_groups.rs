@@ -368,7 +368,7 @@ fn crash_again(
 
 /// Goes through the workloads of one parity until enough was looked at.
 fn run(parity: u64) {
-    let limit = scaled("PUNCTUAL_CRASH_GROUP_IMAGES", 30_000) / 2;
+    let limit = scaled("PUNCTUAL_CRASH_GROUP_IMAGES", 40_000) / 2;
     let mut tally = Tally::default();
     let mut number = parity;
     while tally.images + tally.again < limit {

@@ -3,8 +3,6 @@
 //!
 //! `PUNCTUAL_MODEL_GROUP_RUNS` sets how many lives are lived.
 
-#![expect(clippy::panic, clippy::print_stdout, reason = "helpers of tests may panic and tell")]
-
 mod group_support;
 mod store_support;
 

@@ -3,7 +3,7 @@
 //! `fixtures/format-1` was written by the last program of that format: messages 0 to 19 in a run, of
 //! which 0 to 7 are delivered and 8 and 9 cancelled, then a checkpoint, then 20 to 29, of which 20 is
 //! cancelled and 21 delivered.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -102,12 +102,14 @@ impl Groups {
             GroupChange::Settle(source, marks) => {
                 if let Some(progress) = self.progress_mut(source) {
                     for mark in marks {
+                        progress.found(mark.sequence);
                         progress.settle(mark.offset);
                     }
                 }
             }
             GroupChange::Note(source, mark, note) => {
                 if let Some(progress) = self.progress_mut(source) {
+                    progress.found(mark.sequence);
                     progress.note(mark.offset, note);
                 }
             }

@@ -111,6 +111,11 @@ impl Progress {
         *self = Self { cursor: offset, streams: by == SeekBy::Commit, ..Self::default() };
     }
 
+    /// The place of this message is known again.
+    pub(crate) fn found(&mut self, sequence: Sequence) {
+        self.strays.remove(&sequence);
+    }
+
     /// Remembers a message whose place in the log is lost.
     pub(crate) fn lose(&mut self, sequence: Sequence, stray: Stray) {
         self.strays.insert(sequence, stray);

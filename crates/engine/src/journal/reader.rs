@@ -26,7 +26,7 @@ pub struct Tail {
     pub torn: bool,
 }
 
-/// Hands every change from `from` on to `apply`, in order.
+/// Hands every change from `from` on to `apply`, in order, with the place of its group.
 ///
 /// # Errors
 /// [`StoreError::Damaged`] when something that was on disk is not whole, or cannot be read.
@@ -34,7 +34,7 @@ pub fn replay(
     disk: &dyn Disk,
     (salt, file_bytes): (u32, u64),
     from: Position,
-    mut apply: impl FnMut(Change) -> Result<(), StoreError>,
+    mut apply: impl FnMut(Position, Change) -> Result<(), StoreError>,
 ) -> Result<Tail, StoreError> {
     let names = disk.list(Path::new(DIR)).map_err(unreadable)?;
     let files: Vec<u64> = names.iter().filter_map(|name| number(name)).collect();
@@ -66,7 +66,7 @@ pub fn replay(
         }
         while let Some((header, payload)) = scan.group(&*handle, position)? {
             for change in change::decode(&payload).map_err(|_e| damage(position))? {
-                apply(change)?;
+                apply(position, change)?;
             }
             position = Position(position.0 + header.group_bytes() as u64);
         }

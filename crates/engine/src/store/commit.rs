@@ -77,6 +77,10 @@ impl Store {
         };
         let start = writer.end();
         let steps = self.prepare(&mut writer, requests, refused);
+        // A log that had to be synced first may have failed.
+        if let Err(error) = self.trust.check() {
+            return refuse(&error);
+        }
         if steps.iter().any(Step::is_written)
             && let Err(error) = writer.write()
         {

@@ -79,7 +79,13 @@ impl Store {
         let saved = checkpoint::read(&*disk)?.unwrap_or_default();
         let mut rebuilt = Rebuilt::new(&*disk, &saved)?;
         let shape = (salt, options.journal_file_bytes);
-        let apply = |change| rebuilt.apply(change);
+        let apply = |position, change| {
+            // The checkpoint has it already, and its offsets may be of a log that was cut since.
+            if position < saved.journal_end && matches!(change, Change::Progress(_)) {
+                return Ok(());
+            }
+            rebuilt.apply(change)
+        };
         let tail = reader::replay(&*disk, shape, saved.journal, apply)?;
         if tail.end < saved.journal_end {
             return Err(reader::damage(tail.end).into());
