@@ -43,7 +43,7 @@ pub(crate) enum Command {
         command: ConfigCommand,
     },
     #[command(flatten)]
-    Client(ClientCommand),
+    Client(Box<ClientCommand>),
 }
 
 #[derive(Debug, Subcommand)]

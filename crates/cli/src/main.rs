@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Serve(options) => return serve::run(options),
         Command::Config { command: args::ConfigCommand::Print(options) } => serve::print(options),
-        Command::Client(command) => commands::run(&arguments.client, command),
+        Command::Client(command) => commands::run(&arguments.client, *command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -31,7 +31,7 @@ fn letters(server: &Server, query: &str, count: usize) -> Vec<Value> {
     for _ in 0..10_000 {
         let page = server.get(&format!("{GROUP}/dead{query}"));
         assert_eq!(page.status, 200, "{}", page.body);
-        let messages = page.json()["messages"].as_array().unwrap().clone();
+        let messages = page.json()["messages"].as_array().expect("a list").clone();
         if messages.len() == count {
             return messages;
         }

@@ -100,6 +100,33 @@ fn a_message_goes_in_and_comes_out() {
 }
 
 #[test]
+fn who_has_given_up_waiting_takes_nothing() {
+    let server = Server::start();
+    let group = "/v1/topics/two/groups/g";
+    server.put(group, "");
+    run(async {
+        let mut peer = connect(&server).await;
+        for _ in 0..10 {
+            let mut send = peer.send.clone().ready().await.expect("it is open");
+            let receive = request("POST", &format!("{group}/receive"));
+            let (answer, mut stream) = send.send_request(receive, false).expect("it is open");
+            let ask = Bytes::from_static(br#"{"wait":"60s","lease":"12h"}"#);
+            stream.send_data(ask, true).expect("it is open");
+            assert_eq!(peer.get("/health/live").await.status, StatusCode::OK, "the server has it");
+            stream.send_reset(h2::Reason::CANCEL);
+            drop(answer);
+        }
+        assert_eq!(peer.get("/health/live").await.status, StatusCode::OK, "the server knows");
+        let sent = peer.ask(request("POST", "/v1/topics/two/messages"), r#"{"body":"x"}"#).await;
+        assert_eq!(sent.status, StatusCode::CREATED);
+        let ask = r#"{"wait":"10s"}"#;
+        let received = peer.ask(request("POST", &format!("{group}/receive")), ask).await;
+        let received: serde_json::Value = serde_json::from_slice(&received.body).unwrap();
+        assert_eq!(received["messages"][0]["attempt"], 1, "{received}");
+    });
+}
+
+#[test]
 fn a_name_that_was_made_to_point_here_is_not_answered() {
     let server = Server::start();
     run(async {

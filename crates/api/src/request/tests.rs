@@ -3,6 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::consume::{Receive, Retry, Settle, SettleLimits};
+use crate::dead::{Drain, Purge, Redrive};
+use crate::group::{GroupChange, GroupLimits, OffsetLimits, Reset, read_offsets};
+use crate::topic::TopicChange;
 
 const LIMITS: ReadLimits = ReadLimits { depth: 64, messages: 3, headers: 4 };
 
@@ -182,5 +186,26 @@ proptest! {
     #[test]
     fn hostile_queries_never_panic(query in ".{0,40}") {
         let _outcome = published(Some(&query));
+    }
+
+    #[test]
+    fn hostile_requests_about_groups_never_panic(
+        name in "receipts|max|wait|retry|push|to|offsets|filter|edit|message|max_backlog",
+        inner in "ladder|exponential|first|url|time|offsets|key|body|messages|0",
+        value in r#"[\[\]{}",:\\a-z0-9. -]{0,30}"#,
+    ) {
+        for json in [format!(r#"{{"{name}":{value}}}"#), format!(r#"{{"{name}":{{"{inner}":{value}}}}}"#)] {
+            let json = json.as_bytes();
+            let _receive = Receive::read(json, 8);
+            let _settle = Settle::read_nack(json, SettleLimits { depth: 8, receipts: 3 });
+            let _retry = Retry::read(json, LIMITS);
+            let _group = GroupChange::read(json, GroupLimits { depth: 8, rungs: 3 });
+            let _reset = Reset::read(json, OffsetLimits { depth: 8, partitions: 3 });
+            let _offsets = read_offsets(json, OffsetLimits { depth: 8, partitions: 3 });
+            let _redrive = Redrive::read(json, LIMITS);
+            let _purge = Purge::read(json, 8);
+            let _drain = Drain::read(json, 8);
+            let _topic = TopicChange::read(json, 8);
+        }
     }
 }

@@ -19,7 +19,7 @@ use punctual_model::ports::GroupError;
 use punctual_model::{GroupName, Span, Timestamp, TopicName};
 use tokio::time::{Instant, timeout_at};
 
-use crate::http::body::{self, hold};
+use crate::http::body;
 use crate::http::groups::blocking;
 use crate::http::messages::{PAGE_BYTES_MAX, content, fitting};
 use crate::http::problem::{of_broken_off, of_group};
@@ -31,8 +31,8 @@ use crate::http::time;
 
 /// Largest request.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of messages for a consumer while memory is short.
-const SHORT_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of messages for a consumer while many receive at once.
+const SHORT_BYTES_MAX: usize = 256 << 10;
 /// Messages taken before it is known how large they are.
 const FIRST_MESSAGES: usize = 16;
 /// What an answer has beside the content of a message, about.
@@ -184,10 +184,10 @@ async fn take(
 ) -> Result<Option<Taken>, Problem> {
     let (state, consumer) = (Arc::clone(shared), consumer.clone());
     let work = move || {
-        // Counted while they are read and written, so that many who ask at once do not take all
-        // of the memory; who comes when little is left gets little.
-        let reserved = hold(&state, PAGE_BYTES_MAX).ok();
-        let bytes = if reserved.is_some() { PAGE_BYTES_MAX } else { SHORT_BYTES_MAX };
+        // While many are at it, each gets little, so that messages on their way through do not
+        // take all of the memory. What is answered is counted as held later.
+        let page = state.pages.try_acquire();
+        let bytes = if page.is_ok() { PAGE_BYTES_MAX } else { SHORT_BYTES_MAX };
         let lease = ask.lease.unwrap_or_else(|| consumer.group().settings.lease);
         let mut taken = Taken { consumer, messages: Vec::new(), text: Vec::new() };
         taken.fill(ask.max, bytes, lease)?;

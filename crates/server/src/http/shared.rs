@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use crate::app::{Broker, StoreFigures};
 use crate::config::{Config, HttpConfig};
 use crate::http::access::Hosts;
+use crate::http::messages::PAGE_BYTES_MAX;
 use crate::http::router::Router;
 use crate::push::{Allowed, Figures};
 use crate::tasks::Tasks;
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) router: Router,
     /// Bytes of requests that may still be taken in; what is held is given back with the answer.
     pub(crate) held: Arc<Semaphore>,
+    /// How many may read whole pages of messages at one time.
+    pub(crate) pages: Semaphore,
     taking: AtomicBool,
 }
 
@@ -44,6 +47,8 @@ impl Shared {
             tasks,
             hosts: Hosts::new(config.http.listen, &config.http.hosts),
             held: Arc::new(Semaphore::new(config.http.held_bytes_max)),
+            // Half as much again as may be held.
+            pages: Semaphore::new((config.http.held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),
             http: config.http.clone(),
             body_bytes_max: config.limits.body_bytes_max,
             push_allowed: config.push.allow.clone(),

@@ -115,7 +115,6 @@ impl Stop {
 }
 
 impl Inner {
-    #[expect(clippy::exit, reason = "the second interrupt is to end it at once")]
     #[expect(clippy::disallowed_methods, reason = "the second interrupt is to end it at once")]
     fn ask(&self) {
         let mut state = self.state.lock();
