@@ -55,7 +55,7 @@ pub(crate) fn field(object: &Value, name: &str) -> String {
 pub(crate) fn fields(object: &Value) -> anyhow::Result<()> {
     let members = object.as_object().into_iter().flatten();
     for (name, _) in members {
-        line(&format!("{name:<16}{}", field(object, name)))?;
+        line(&format!("{name:<20}{}", field(object, name)))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ mod command_support;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Child;
 
-use command_support::{Server, signal, text};
+use command_support::{Server, punctual, signal, text};
 use serde_json::{Value, json};
 
 /// Lines of a command that goes on.
@@ -41,6 +41,18 @@ fn messages_are_received_by_command_line() {
     let shown = server.run(&["receive", "t", "--group", "g", "--wait", "20s", "--lease", "1h"]);
     assert!(text(&shown.stdout).contains("attempt 1  -  again"), "{}", text(&shown.stdout));
     assert_eq!(show_group(&server)["in_flight"], 1, "it was not acked");
+}
+
+#[test]
+fn a_key_for_pushes_in_the_environment_does_not_concern_other_groups() {
+    let server = Server::start();
+    let made = punctual()
+        .args(["groups", "create", "t", "g", "--server", &server.url])
+        .env("PUNCTUAL_PUSH_SECRET", "whsec_c2VjcmV0")
+        .output()
+        .expect("it runs");
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    assert_eq!(show_group(&server)["push"], Value::Null);
 }
 
 #[test]

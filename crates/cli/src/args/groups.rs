@@ -90,7 +90,8 @@ pub(crate) struct GroupSettings {
     /// Address to push messages to; empty to push no more
     #[arg(long, value_name = "URL")]
     pub(crate) push: Option<String>,
-    /// Key to sign pushes with
+    /// Key to sign pushes with, given together with --push; better in the environment, since
+    /// others can read the arguments of a process
     #[arg(long, env = "PUNCTUAL_PUSH_SECRET", hide_env_values = true, value_name = "KEY")]
     pub(crate) push_secret: Option<String>,
     /// Pushes under way at one time

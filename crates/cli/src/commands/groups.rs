@@ -112,9 +112,11 @@ fn change(settings: GroupSettings) -> Map<String, Value> {
         change.insert(name.to_owned(), value.unwrap_or_default());
     }
     let mut push = Map::new();
+    // The key may lie in the environment of commands that are not about pushing.
+    let secret = settings.push.as_ref().and(settings.push_secret);
     for (name, value) in [
         ("url", settings.push.clone().map(Value::from)),
-        ("secret", settings.push_secret.map(Value::from)),
+        ("secret", secret.map(Value::from)),
         ("concurrency", settings.push_concurrency.map(Value::from)),
         ("timeout", settings.push_timeout.map(Value::from)),
     ] {
