@@ -86,7 +86,17 @@ pub(crate) enum Scenario {
     Cancel(CancelOptions),
     /// The server over loopback: one by one, and in batches
     Http(HttpOptions),
-    /// Every scenario, small, one after the other
+    /// A backlog consumed over HTTP: receive and ack in batches
+    Consume(ConsumeOptions),
+    /// From due to in the hands of a consumer that waits over HTTP
+    EndToEnd(EndToEndOptions),
+    /// Several groups consume everything: is anything lost or given out twice?
+    Groups(GroupsOptions),
+    /// How late messages are while very many failed ones wait, and come due at once
+    Retries(RetriesOptions),
+    /// What it takes to remember acks that leave gaps
+    AckedSet(AckedSetOptions),
+    /// Every scenario, one after the other
     All(AllOptions),
 }
 
@@ -212,19 +222,111 @@ pub(crate) struct HttpOptions {
     /// Messages of each batch in the second mode
     #[arg(long, default_value = "1000", value_parser = size)]
     pub(crate) batch: usize,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+/// Which server to run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServerOptions {
     /// The server [default: `punctual` beside this program]
     #[arg(long, value_name = "FILE")]
     pub(crate) binary: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct ConsumeOptions {
+    /// Messages that are there before the first receive
+    #[arg(long, default_value = "2M", value_parser = count)]
+    pub(crate) messages: u64,
+    /// Keep-alive connections that consume
+    #[arg(long, default_value = "8", value_parser = size)]
+    pub(crate) consumers: usize,
+    /// Threads that share the connections
+    #[arg(long, default_value = "2", value_parser = size)]
+    pub(crate) threads: usize,
+    /// Messages of each receive, and receipts of each ack; at most 1000
+    #[arg(long, default_value = "1000", value_parser = size)]
+    pub(crate) max: usize,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EndToEndOptions {
+    /// Messages that fall due each second
+    #[arg(long, default_value = "5k", value_parser = count)]
+    pub(crate) rate: u64,
+    /// For how many seconds
+    #[arg(long, default_value = "30")]
+    pub(crate) secs: u64,
+    /// Connections that wait for messages
+    #[arg(long, default_value = "4", value_parser = size)]
+    pub(crate) consumers: usize,
+    /// Messages of each receive at most
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) max: usize,
+    /// Bytes of each body
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) body: usize,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct GroupsOptions {
+    /// Messages that every group gets
+    #[arg(long, default_value = "10M", value_parser = count)]
+    pub(crate) messages: u64,
+    /// Groups, all of one topic
+    #[arg(long, default_value = "4", value_parser = size)]
+    pub(crate) groups: usize,
+    /// Threads that consume for each group
+    #[arg(long, default_value = "2", value_parser = size)]
+    pub(crate) consumers: usize,
+    /// Messages taken, and acked, at once; at most 1000
+    #[arg(long, default_value = "1000", value_parser = size)]
+    pub(crate) max: usize,
+    /// Give up after this many seconds
+    #[arg(long, default_value = "900")]
+    pub(crate) secs_max: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct RetriesOptions {
+    /// Messages that fall due each second, whose lateness counts
+    #[arg(long, default_value = "2k", value_parser = count)]
+    pub(crate) rate: u64,
+    /// For how many seconds each time
+    #[arg(long, default_value = "20")]
+    pub(crate) secs: u64,
+    /// Failed messages that wait, and then come due in the same second
+    #[arg(long, default_value = "1M", value_parser = count)]
+    pub(crate) retries: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct AckedSetOptions {
+    /// Messages of which every other one is acked, but never the first
+    #[arg(long, default_value = "20M", value_parser = count)]
+    pub(crate) messages: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct AllOptions {
-    /// Small versions, under two minutes in all
+    /// Small versions, about two minutes in all
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The server [default: `punctual` beside this program]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) binary: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
 }
 
 /// Reads `5000`, `20k` or `50M`.

@@ -64,11 +64,10 @@ pub(crate) fn run(common: &Common, options: &CancelOptions) -> Result<()> {
 /// Fills the store and chooses the ids, each kind in random order.
 fn kinds(rig: &Rig, options: &CancelOptions) -> Result<Vec<Kind>> {
     let keep_one_of = usize::try_from(options.pending / options.cancels.max(1))?;
-    let load = Load { rig, options: options.load, when: far, keep_one_of };
+    let load = Load::new(rig, options.load, far).keeping(keep_one_of);
     let mut pending = load.send(options.pending)?.ids;
     let now = |_: &mut Random| When::Now;
-    let mut delivered =
-        Load { rig, options: options.load, when: now, keep_one_of: 1 }.send(options.cancels)?.ids;
+    let mut delivered = Load::new(rig, options.load, now).keeping(1).send(options.cancels)?.ids;
     ensure!(rig.watch.wait_for(options.cancels, WAIT_MAX), "not all came out in five minutes");
     let mut random = Random::new(99);
     let most = usize::try_from(options.cancels)?;

@@ -24,7 +24,7 @@ pub(crate) fn run(common: &Common, options: &HerdOptions) -> Result<()> {
     let clock = SystemClock::new();
     let due_ms = clock.read().timestamp().as_millis() + 4000 + options.count * 1000 / FILL_RATE;
     let when = |_: &mut Random| When::At(Timestamp::from_millis_saturating(due_ms));
-    let load = Load { rig: &rig, options: options.load, when, keep_one_of: 0 };
+    let load = Load::new(&rig, options.load, when);
     let sent = load.send(options.count)?;
     let due = Duration::from_millis(due_ms);
     let ready = clock.read().wall;

@@ -35,7 +35,7 @@ pub(crate) fn run(common: &Common, options: &LatenessOptions) -> Result<()> {
     let span_ms = options.secs * 1000;
     let at = |millis| When::At(Timestamp::from_millis_saturating(millis));
     let when = |random: &mut Random| at(start_ms + random.below(span_ms));
-    let load = Load { rig: &rig, options: options.load, when, keep_one_of: 0 };
+    let load = Load::new(&rig, options.load, when);
     let sent = load.send(count)?;
     let start = Duration::from_millis(start_ms);
     let ready = clock.read().wall;
@@ -143,7 +143,7 @@ fn keep_scheduling(
     let batch = options.background_schedule.div_ceil(TICKS);
     let size = usize::try_from(batch)?;
     let one = LoadOptions { batch: size, producers: 1, in_flight: 1, ..options.load };
-    let load = Load { rig, options: one, when: far, keep_one_of: 0 };
+    let load = Load::new(rig, one, far);
     let mut latency = Latency::new();
     let mut next = clock.read().monotonic;
     while !done.load(Ordering::Relaxed) {

@@ -91,6 +91,31 @@ pub(crate) struct Load<'a, W> {
     pub(crate) when: W,
     /// Of how many ids one is kept; zero for none.
     pub(crate) keep_one_of: usize,
+    pub(crate) topic: TopicName,
+    /// The number of the next message, where its body is to be its number.
+    pub(crate) next_number: Option<AtomicU64>,
+}
+
+impl<'a, W: Fn(&mut Random) -> When + Sync> Load<'a, W> {
+    /// Random bodies to the usual topic.
+    pub(crate) fn new(rig: &'a Rig, options: LoadOptions, when: W) -> Self {
+        Self { rig, options, when, keep_one_of: 0, topic: topic(), next_number: None }
+    }
+
+    /// Keeps one of so many ids.
+    pub(crate) fn keeping(self, keep_one_of: usize) -> Self {
+        Self { keep_one_of, ..self }
+    }
+
+    /// The body of each message is its number, counted from zero.
+    pub(crate) fn numbered(self) -> Self {
+        Self { next_number: Some(AtomicU64::new(0)), ..self }
+    }
+
+    /// To another topic.
+    pub(crate) fn to(self, topic: TopicName) -> Self {
+        Self { topic, ..self }
+    }
 }
 
 impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
@@ -136,7 +161,6 @@ impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
         let pool = Bytes::from(random.bytes(self.options.body + 4096));
         let mut sent = Sent { latency: Latency::new(), ids: Vec::new() };
         let clock = SystemClock::new();
-        let topic = topic();
         let mut waiting = FuturesUnordered::new();
         futures_executor::block_on(async {
             loop {
@@ -148,7 +172,7 @@ impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
                     let batch = self.batch(size, &pool, &mut random);
                     waiting.push(async {
                         let started = clock.read().monotonic;
-                        let answer = self.rig.broker.schedule(&topic, batch).await;
+                        let answer = self.rig.broker.schedule(&self.topic, batch).await;
                         (answer, clock.read().monotonic.saturating_sub(started))
                     });
                 }
@@ -164,12 +188,19 @@ impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
     }
 
     fn batch(&self, size: usize, pool: &Bytes, random: &mut Random) -> Vec<Request> {
+        let count = size as u64;
+        let first = self.next_number.as_ref().map(|next| next.fetch_add(count, Ordering::Relaxed));
+        let mut numbers = first.map(|first| first..first + count).into_iter().flatten();
         let make = || {
-            let at = usize::try_from(random.below(4096)).expect("below 4096");
-            let body = pool.slice(at..at + self.options.body);
+            let body = match numbers.next() {
+                Some(number) => Bytes::copy_from_slice(&number.to_le_bytes()),
+                None => {
+                    let at = usize::try_from(random.below(4096)).expect("below 4096");
+                    pool.slice(at..at + self.options.body)
+                }
+            };
             let message = Message { key: None, headers: Vec::new(), body };
-            let when = (self.when)(random);
-            Request { message, when, partition: None, ttl: None, max_attempts: None }
+            Request::new(message, (self.when)(random))
         };
         std::iter::repeat_with(make).take(size).collect()
     }

@@ -15,7 +15,13 @@ mod restart;
 mod lateness;
 mod herd;
 mod cancel;
+mod server;
 mod http;
+mod consume;
+mod end_to_end;
+mod groups;
+mod retries;
+mod acked_set;
 mod quick;
 
 use std::process::ExitCode;
@@ -38,6 +44,11 @@ fn main() -> ExitCode {
         Scenario::Herd(options) => herd::run(&common, &options),
         Scenario::Cancel(options) => cancel::run(&common, &options),
         Scenario::Http(options) => http::run(&common, &options),
+        Scenario::Consume(options) => consume::run(&common, &options),
+        Scenario::EndToEnd(options) => end_to_end::run(&common, &options),
+        Scenario::Groups(options) => groups::run(&common, &options),
+        Scenario::Retries(options) => retries::run(&common, &options),
+        Scenario::AckedSet(options) => acked_set::run(&common, &options),
         Scenario::All(options) => quick::run(&common, &options),
     };
     match outcome {

@@ -8,8 +8,11 @@ use anyhow::{Context as _, Result, ensure};
 use crate::args::{AllOptions, Common};
 use crate::report::say;
 
-/// Small enough to take under two minutes in all.
-const QUICK: [&[&str]; 8] = [
+/// Those that start a server.
+const WITH_SERVER: [&str; 3] = ["http", "consume", "end-to-end"];
+
+/// Small enough to take about two minutes in all.
+const QUICK: [&[&str]; 13] = [
     &["schedule", "--pending", "3M"],
     &["schedule", "--pending", "500k", "--body", "1024"],
     &["restart", "--pending", "1M"],
@@ -18,9 +21,14 @@ const QUICK: [&[&str]; 8] = [
     &["herd", "--count", "200k"],
     &["cancel", "--pending", "1M", "--cancels", "100k"],
     &["http", "--secs", "3"],
+    &["consume", "--messages", "300k"],
+    &["end-to-end", "--secs", "5"],
+    &["groups", "--messages", "500k"],
+    &["retries", "--secs", "4", "--retries", "100k"],
+    &["acked-set", "--messages", "2M"],
 ];
 
-const FULL: [&[&str]; 9] = [
+const FULL: [&[&str]; 14] = [
     &["schedule"],
     &["schedule", "--pending", "10M", "--body", "1024"],
     &["restart"],
@@ -30,6 +38,11 @@ const FULL: [&[&str]; 9] = [
     &["cancel"],
     &["cancel", "--ids", "10k"],
     &["http"],
+    &["consume"],
+    &["end-to-end"],
+    &["groups"],
+    &["retries"],
+    &["acked-set"],
 ];
 
 pub(crate) fn run(common: &Common, options: &AllOptions) -> Result<()> {
@@ -45,7 +58,8 @@ pub(crate) fn run(common: &Common, options: &AllOptions) -> Result<()> {
             command.arg("--data").arg(data);
         }
         command.args(*arguments);
-        if let (Some(binary), true) = (&options.binary, arguments.contains(&"http")) {
+        let has_server = arguments.first().is_some_and(|name| WITH_SERVER.contains(name));
+        if let (Some(binary), true) = (&options.server.binary, has_server) {
             command.arg("--binary").arg(binary);
         }
         let status = command.status().with_context(|| line.clone())?;

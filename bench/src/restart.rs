@@ -149,16 +149,16 @@ fn expect_line(lines: &mut Lines, kind: &str) -> Result<Value> {
 /// its input, or goes on filling.
 pub(crate) fn fill(common: &Common, options: &FillOptions) -> Result<()> {
     let rig = Rig::open(&options.dir, common)?;
-    Load { rig: &rig, options: options.load, when: far, keep_one_of: 0 }.send(options.pending)?;
+    Load::new(&rig, options.load, far).send(options.pending)?;
     let soon = Span::from_millis(u64::try_from(DUE_AFTER.as_millis())?);
     let when = |_: &mut Random| When::After(soon);
-    let load = Load { rig: &rig, options: options.load, when, keep_one_of: 1 };
+    let load = Load::new(&rig, options.load, when).keeping(1);
     let ids = load.send(PLANTED)?.ids;
     let due_ms = ids.iter().map(|id| id.key.due.as_millis()).max();
     say(&json!({ "kind": "planted", "due_ms": due_ms }).to_string());
     if options.restless {
         // Bounded by the disk at the latest; the parent kills this process long before.
-        Load { rig: &rig, options: options.load, when: far, keep_one_of: 0 }.send(20_000_000)?;
+        Load::new(&rig, options.load, far).send(20_000_000)?;
     }
     wait_for_end_of_input()?;
     rig.close()

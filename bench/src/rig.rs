@@ -13,7 +13,7 @@ use punctual_broker::{Broker, Options as BrokerOptions, Parts};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Engine, Options};
 use punctual_model::ports::{Armed, Groups, Outlet, StoreError, Topics};
-use punctual_model::{Clock, SystemClock, Timestamp};
+use punctual_model::{Clock, SystemClock, Timestamp, TopicId};
 use tempfile::TempDir;
 
 use crate::args::Common;
@@ -67,7 +67,7 @@ pub(crate) fn disk_needed(count: u64, body: usize) -> u64 {
 pub(crate) struct Rig {
     pub(crate) broker: Broker<Engine>,
     pub(crate) watch: Arc<Watch>,
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Rig {
@@ -103,12 +103,16 @@ pub(crate) struct Watch {
     clock: SystemClock,
     seen: Mutex<Seen>,
     changed: Condvar,
+    /// Only what comes out in this topic is looked at, if one is named.
+    only: Mutex<Option<TopicId>>,
 }
 
 /// What came out since the last look.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) count: u64,
+    /// What came out in topics that are not looked at, and the wall clock after the last of it.
+    pub(crate) others: (u64, Duration),
     pub(crate) lateness: Latency,
     /// The least lateness, in milliseconds; below zero something was early.
     pub(crate) least_ms: f64,
@@ -123,6 +127,7 @@ impl Seen {
     fn nothing() -> Self {
         Self {
             count: 0,
+            others: (0, Duration::ZERO),
             lateness: Latency::new(),
             least_ms: f64::INFINITY,
             first: None,
@@ -131,14 +136,18 @@ impl Seen {
         }
     }
 
-    fn note(&mut self, batch: &[Armed], wall: Duration) {
-        let mut worst = 0f64;
+    fn note<'a>(&mut self, batch: impl Iterator<Item = &'a Armed>, wall: Duration) {
+        let (mut worst, before) = (0f64, self.count);
         for armed in batch {
+            self.count += 1;
             let due = Duration::from_millis(armed.key.due.as_millis());
             let late_ms = (wall.as_secs_f64() - due.as_secs_f64()) * 1e3;
             self.least_ms = self.least_ms.min(late_ms);
             worst = worst.max(late_ms);
             self.lateness.note(wall.saturating_sub(due));
+        }
+        if self.count == before {
+            return;
         }
         let first = *self.first.get_or_insert(wall);
         let second = usize::try_from(wall.saturating_sub(first).as_secs()).unwrap_or_default();
@@ -146,7 +155,6 @@ impl Seen {
             self.worst_ms.resize(second + 1, 0.0);
         }
         self.worst_ms[second] = self.worst_ms[second].max(worst);
-        self.count += batch.len() as u64;
         self.last = wall;
     }
 }
@@ -154,13 +162,27 @@ impl Seen {
 impl Watch {
     fn new(engine: Arc<Engine>) -> Self {
         let seen = Mutex::new(Seen::nothing());
-        Self { engine, clock: SystemClock::new(), seen, changed: Condvar::new() }
+        let (clock, changed, only) = (SystemClock::new(), Condvar::new(), Mutex::default());
+        Self { engine, clock, seen, changed, only }
+    }
+
+    /// From now on only this topic is looked at; what was seen so far is forgotten.
+    pub(crate) fn look_at(&self, topic: TopicId) {
+        *self.only.lock() = Some(topic);
+        *self.seen.lock() = Seen::nothing();
     }
 
     /// Waits until `count` have come out. False when that takes longer than `wait_max`.
     pub(crate) fn wait_for(&self, count: u64, wait_max: Duration) -> bool {
         let mut seen = self.seen.lock();
         let enough = |seen: &mut Seen| seen.count < count;
+        !self.changed.wait_while_for(&mut seen, enough, wait_max).timed_out()
+    }
+
+    /// The same for what comes out in topics that are not looked at.
+    pub(crate) fn wait_for_others(&self, count: u64, wait_max: Duration) -> bool {
+        let mut seen = self.seen.lock();
+        let enough = |seen: &mut Seen| seen.others.0 < count;
         !self.changed.wait_while_for(&mut seen, enough, wait_max).timed_out()
     }
 
@@ -173,7 +195,15 @@ impl Outlet for Watch {
     async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
         self.engine.deliver(batch, now).await?;
         let wall = self.clock.read().wall;
-        self.seen.lock().note(batch, wall);
+        let only = *self.only.lock();
+        let counts = |armed: &&Armed| only.is_none_or(|topic| armed.topic == topic);
+        let others = batch.iter().filter(|armed| !counts(armed)).count() as u64;
+        let mut seen = self.seen.lock();
+        seen.note(batch.iter().filter(counts), wall);
+        if others > 0 {
+            seen.others = (seen.others.0 + others, wall);
+        }
+        drop(seen);
         self.changed.notify_all();
         Ok(())
     }

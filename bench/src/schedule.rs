@@ -58,7 +58,7 @@ pub(crate) fn run(common: &Common, options: &ScheduleOptions) -> Result<()> {
     let clock = SystemClock::new();
     let progress = Progress::of(options.pending);
     let start = Look::take(0, &clock);
-    let sender = Load { rig: &rig, options: load, when: far, keep_one_of: 0 };
+    let sender = Load::new(&rig, load, far);
     let (sent, looks) =
         sender.send_watched(&progress, |progress| look_on(progress, options, &clock, start))?;
     let memory = memory_of(std::process::id());
