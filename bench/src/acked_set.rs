@@ -18,7 +18,7 @@ use crate::measure::{self, Latency, memory_of};
 use crate::picture::{Chart, Series};
 use crate::random::Random;
 use crate::report::{Cost, Report, Table, short};
-use crate::rig::{Place, Rig, disk_needed};
+use crate::rig::{Place, Rig, disk_needed, pause};
 
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Messages read at once.
@@ -39,12 +39,12 @@ pub(crate) fn run(common: &Common, options: &AckedSetOptions) -> Result<()> {
     let unsettled = read_all(&rig, &group, |_, _| Ok(()))?;
     ensure!(unsettled == options.messages, "{unsettled} messages are there");
 
-    let before = memory_of(std::process::id()).now;
+    let before = steady_memory();
     let (acked, memory) = ack_every_other(&rig, &group, options, before)?;
     let settings = json!({ "messages": options.messages, "body": 0, "partitions": 4 });
     let mut report =
         Report::new(format!("acked-set-{}", short(acked.cost.messages)), common, settings);
-    let after = memory_of(std::process::id()).now;
+    let after = steady_memory();
     report.cost(&acked.cost);
     let growth = (after as f64 - before as f64) / f64::from(1 << 20);
     report.figure("memory before, MiB", before as f64 / f64::from(1 << 20));
@@ -70,6 +70,22 @@ pub(crate) fn run(common: &Common, options: &AckedSetOptions) -> Result<()> {
     let expected = options.messages - acked.cost.messages;
     ensure!(unsettled == expected, "{unsettled} are not acked instead of {expected}");
     place.clear()
+}
+
+/// Resident memory once what was let go has been given back, as far as it is.
+fn steady_memory() -> u64 {
+    const STEADY_LOOKS: usize = 10;
+    let mut looks = vec![memory_of(std::process::id()).now];
+    while looks.len() < 10 * STEADY_LOOKS {
+        pause(Duration::from_millis(100));
+        looks.push(memory_of(std::process::id()).now);
+        let last = looks.iter().rev().take(STEADY_LOOKS);
+        let (least, most) = (last.clone().min(), last.max());
+        if looks.len() > STEADY_LOOKS && most.zip(least).is_some_and(|(a, b)| a - b < 1 << 18) {
+            break;
+        }
+    }
+    looks.last().copied().unwrap_or_default()
 }
 
 struct Acked {

@@ -3,7 +3,7 @@
 //! All bodies are slices of one random buffer shared by reference, so that making messages costs
 //! next to nothing and the figures are the broker's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -35,13 +35,19 @@ pub(crate) fn far(random: &mut Random) -> When {
 #[derive(Debug)]
 pub(crate) struct Progress {
     left: AtomicU64,
+    has_failed: AtomicBool,
     done: Mutex<u64>,
     changed: Condvar,
 }
 
 impl Progress {
     pub(crate) fn of(count: u64) -> Self {
-        Self { left: AtomicU64::new(count), done: Mutex::new(0), changed: Condvar::new() }
+        Self {
+            left: AtomicU64::new(count),
+            has_failed: AtomicBool::new(false),
+            done: Mutex::new(0),
+            changed: Condvar::new(),
+        }
     }
 
     fn take(&self, batch: usize) -> usize {
@@ -54,6 +60,14 @@ impl Progress {
     /// No more batches are started.
     pub(crate) fn stop(&self) {
         self.left.store(0, Ordering::Relaxed);
+    }
+
+    /// Something went wrong: nobody need wait for the rest.
+    fn fail(&self) {
+        self.stop();
+        self.has_failed.store(true, Ordering::Relaxed);
+        // Whoever is about to wait has looked at it, or sleeps already.
+        drop(self.done.lock());
         self.changed.notify_all();
     }
 
@@ -67,10 +81,11 @@ impl Progress {
     }
 
     /// Waits until `count` are acknowledged; answers how many are. Fewer than asked for means that
-    /// the time was up.
+    /// the time was up, or that sending has failed.
     pub(crate) fn wait_for(&self, count: u64, wait_max: Duration) -> u64 {
         let mut done = self.done.lock();
-        self.changed.wait_while_for(&mut done, |done| *done < count, wait_max);
+        let goes_on = |done: &mut u64| *done < count && !self.has_failed.load(Ordering::Relaxed);
+        self.changed.wait_while_for(&mut done, goes_on, wait_max);
         *done
     }
 }
@@ -138,7 +153,7 @@ impl<W: Fn(&mut Random) -> When + Sync> Load<'_, W> {
                 let produce = move || {
                     let outcome = self.produce(number as u64 + 1, progress);
                     if outcome.is_err() {
-                        progress.stop();
+                        progress.fail();
                     }
                     outcome
                 };

@@ -14,7 +14,7 @@ const WITH_SERVER: [&str; 3] = ["http", "consume", "end-to-end"];
 /// Small enough to take about two minutes in all.
 const QUICK: [&[&str]; 13] = [
     &["schedule", "--pending", "3M"],
-    &["schedule", "--pending", "500k", "--body", "1024"],
+    &["schedule", "--pending", "500k", "--body", "1024", "--batch", "2048"],
     &["restart", "--pending", "1M"],
     &["lateness", "--rate", "20k", "--secs", "5"],
     &["lateness", "--rate", "20k", "--secs", "5", "--background-schedule", "50k"],
@@ -30,7 +30,7 @@ const QUICK: [&[&str]; 13] = [
 
 const FULL: [&[&str]; 14] = [
     &["schedule"],
-    &["schedule", "--pending", "10M", "--body", "1024"],
+    &["schedule", "--pending", "10M", "--body", "1024", "--batch", "2048"],
     &["restart"],
     &["lateness"],
     &["lateness", "--background-schedule", "100k"],
