@@ -43,10 +43,13 @@ pub struct GroupStanding {
 impl Running {
     pub(crate) fn standing(&self, oldest: bool) -> Result<GroupStanding, GroupError> {
         let group = self.group();
+        // A message that moves between the log and its wait while this is read shows in one of the
+        // two at least, so a group is never called done too soon.
+        let before = (self.core.pending)(group.retry);
         let all = self.core.groups.standing(self.id, oldest).map_err(refusal)?;
         let mut standing = GroupStanding {
             in_flight: self.state.lock().queue.in_flight() as u64,
-            retrying: (self.core.pending)(group.retry),
+            retrying: (self.core.pending)(group.retry).max(before),
             ..GroupStanding::default()
         };
         for source in all {
