@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use command_support::{Server, punctual, signal, text};
+use command_support::{Server, signal, text};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -117,23 +117,10 @@ fn the_worker_acks_gives_back_and_stops_in_order() {
 
 /// A server with the configuration that the example of pushing names.
 fn pushing_server() -> Server {
+    let config = example("push.toml");
+    let config = config.to_str().expect("a path of text");
     let data = TempDir::new().expect("a directory");
-    let mut process = punctual()
-        .args(["serve", "--http", "127.0.0.1:0", "--config"])
-        .arg(example("push.toml"))
-        .arg("--data")
-        .arg(data.path().join("data"))
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut log = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-    let ready = log.by_ref().map_while(Result::ok).find(|line| line.contains("ready"));
-    let ready = ready.expect("it says ready");
-    let address = ready.split("http=").nth(1).and_then(|rest| rest.split(' ').next());
-    let url = format!("http://{}", address.expect("it says where"));
-    // The rest is read too, so that the server never waits for somebody to read it.
-    std::thread::Builder::new().spawn(move || log.count()).expect("a thread");
-    Server { process, url, data: Some(data) }
+    Server::with(&["--http", "127.0.0.1:0", "--config", config], data)
 }
 
 #[test]

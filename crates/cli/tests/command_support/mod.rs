@@ -29,8 +29,15 @@ impl Server {
 
     /// At an address, which must be free.
     pub(crate) fn at(address: &str, data: TempDir) -> Self {
+        Self::with(&["--http", address], data)
+    }
+
+    /// With these arguments.
+    pub(crate) fn with(arguments: &[&str], data: TempDir) -> Self {
         let mut process = punctual()
-            .args(["serve", "--http", address, "--data"])
+            .arg("serve")
+            .args(arguments)
+            .arg("--data")
             .arg(data.path().join("data"))
             .stderr(Stdio::piped())
             .spawn()
