@@ -66,6 +66,7 @@ fn what_has_expired_does_not_expire_again_when_it_is_redriven() {
     let market = Market::new(1);
     let consumer = market.put("workers", ladder(&[SECOND]));
     market.schedule(vec![Request { ttl: Some(SECOND), ..request("k:a") }]);
+    wait_for_lag(&consumer, 1);
     market.pass(SECOND);
     assert!(consumer.take(1, SECOND).unwrap().is_empty());
     wait_for_dead(&consumer, 1);

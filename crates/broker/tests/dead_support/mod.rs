@@ -11,7 +11,7 @@ use punctual_broker::group::{
 use punctual_model::ports::Groups;
 use punctual_model::{Basis, Entry, Key, Message, MessageId, Partition, Sequence, Timestamp};
 
-use crate::market::{Market, receipts, receive_all};
+use crate::market::{Market, receipts, receive_all, wait_until};
 
 /// Sends messages that the group rejects, and waits until they are in its list.
 pub(crate) fn kill(market: &Market, consumer: &Consumer, texts: &[&str]) -> Vec<MessageId> {
@@ -26,9 +26,7 @@ pub(crate) fn kill(market: &Market, consumer: &Consumer, texts: &[&str]) -> Vec<
 }
 
 pub(crate) fn wait_for_dead(consumer: &Consumer, count: u64) {
-    while consumer.count_dead(&DeadFilter::default()).unwrap() < count {
-        std::thread::yield_now();
-    }
+    wait_until("dead letters", || consumer.count_dead(&DeadFilter::default()).unwrap() >= count);
 }
 
 pub(crate) fn page(
@@ -95,13 +93,8 @@ pub(crate) fn fill(market: &Market, consumer: &Consumer, letters: u64) {
 
 /// The report of a job once it has ended, with all its results.
 pub(crate) fn finished(consumer: &Consumer, id: JobId) -> JobReport {
-    loop {
-        let report = consumer.job(id, 0, usize::MAX).unwrap();
-        if report.state != JobState::Running {
-            return report;
-        }
-        std::thread::yield_now();
-    }
+    wait_until("the end of a job", || consumer.job(id, 0, 0).unwrap().state != JobState::Running);
+    consumer.job(id, 0, usize::MAX).unwrap()
 }
 
 /// Redrives and waits for the end of the job.
@@ -113,7 +106,5 @@ pub(crate) fn redrive(consumer: &Consumer, order: Redrive) -> JobReport {
 
 /// Waits until that much waits for a group.
 pub(crate) fn wait_for_lag(consumer: &Consumer, lag: u64) {
-    while consumer.standing().unwrap().lag != lag {
-        std::thread::yield_now();
-    }
+    wait_until("lag", || consumer.standing().unwrap().lag == lag);
 }

@@ -1,18 +1,24 @@
 //! A whole broker over the reference store, on a clock moved by hand, with groups that consume. The
 //! store can be told to hold back or to refuse what groups change.
 
-#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::allow_attributes,
+    reason = "each test file uses its own part of it"
+)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "../patience/mod.rs"]
+mod patience;
+
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_channel::oneshot;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use punctual_broker::group::{Consumer, Failure, Leased, NackOutcome, Receipt};
 use punctual_broker::{Broker, Options, Parts, Request, When};
 use punctual_model::group::{Group, GroupChange, RetryPolicy, Source, Standing, Start};
@@ -26,8 +32,8 @@ use punctual_model::{
 };
 use punctual_testkit::{ManualClock, Reference};
 
-/// Longer than anything in these tests takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use patience::{Finally, wait_until, within_a_minute};
+
 /// The lease of most tests.
 pub(crate) const LEASE: Span = Span::from_secs(30);
 
@@ -93,7 +99,8 @@ impl Market {
         self.schedule(bodies.iter().map(|body| request(body)).collect())
     }
 
-    /// Sends and waits until all are in the log, so that a take finds them.
+    /// Sends and waits until all are in the log and every group has heard of it, so that a take finds
+    /// them.
     pub(crate) fn deliver(&self, bodies: &[&str]) -> Vec<MessageId> {
         let ids = self.send(bodies);
         let scout = self.put("scout", GroupSettings::default());
@@ -103,6 +110,10 @@ impl Market {
             missing -= scouted.len();
             assert_eq!(ack(&scout, &receipts(&scouted)), vec![true; scouted.len()]);
         }
+        // The scout may have looked before the others were told; then it is still pending.
+        wait_until("end of the delivery", || {
+            !self.broker.stats().pending.iter().any(|(topic, _)| *topic == self.topic)
+        });
         ids
     }
 
@@ -121,6 +132,8 @@ impl Market {
 
 impl Drop for Market {
     fn drop(&mut self) {
+        // A test that failed may have left it shut, and a stop waits for what is held back.
+        self.valve.open();
         self.broker.stop();
     }
 }
@@ -184,38 +197,6 @@ pub(crate) fn ack(consumer: &Consumer, receipts: &[Receipt]) -> Vec<bool> {
 pub(crate) fn fail(consumer: &Consumer, receipt: Receipt, error: &str) -> NackOutcome {
     let failure = Failure { error: Some(error.to_owned()), ..Failure::default() };
     consumer.nack(&[receipt], &failure).unwrap()[0]
-}
-
-/// Waits for a future, but not for ever.
-pub(crate) fn within_a_minute<F: Future>(future: F) -> F::Output {
-    let bell = Arc::new(Bell::default());
-    let waker = Arc::clone(&bell).into();
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        let mut rung = bell.rung.lock();
-        while !*rung {
-            let late = bell.changed.wait_for(&mut rung, PATIENCE).timed_out();
-            assert!(!late, "waited for a minute in vain");
-        }
-        *rung = false;
-    }
-}
-
-#[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        *self.rung.lock() = true;
-        self.changed.notify_one();
-    }
 }
 
 /// The store as an outlet that is never handed anything before its time.
