@@ -1,6 +1,8 @@
 # The commands of this project, the same on a laptop and in CI. Needs Rust 1.95 and a C compiler.
 
 ARGS ?=
+# What runs the tests, if not the shell itself: `make test LIMIT="timeout 3000"` ends those that hang.
+LIMIT ?=
 
 .NOTPARALLEL:
 .PHONY: run test setup fmt-check tidy lint docs unit deny advisories bench fmt
@@ -30,7 +32,7 @@ docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 
 unit:
-	cargo test --workspace --no-fail-fast
+	$(LIMIT) cargo test --workspace --no-fail-fast
 
 # Licences, sources and bans of what we depend on.
 deny:

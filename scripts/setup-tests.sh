@@ -12,6 +12,7 @@ packages=()
 for pair in cc:build-essential faketime:faketime curl:curl python3:python3; do
     have "${pair%%:*}" || packages+=("${pair##*:}")
 done
+python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 if [ "${#packages[@]}" -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
@@ -21,6 +22,9 @@ if [ "${#packages[@]}" -gt 0 ]; then
         missing+=("the packages ${packages[*]} (Debian names), with your package manager")
     fi
 fi
+
+# What cron series are compared with.
+"$(dirname "$0")/cron-oracle.sh" --install || missing+=("Python 3.9 or newer with pip")
 
 if ! have cargo; then
     missing+=("Rust 1.95 or newer, with cargo")

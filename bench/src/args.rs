@@ -84,6 +84,10 @@ pub(crate) enum Scenario {
     Herd(HerdOptions),
     /// Durable batched cancelling, of ids that are pending and of ids that are not
     Cancel(CancelOptions),
+    /// The first page of any window, and how much is due when, with very many pending
+    List(ListOptions),
+    /// What it costs to give every message a name, and whether names are known again
+    OwnIds(OwnIdsOptions),
     /// The server over loopback: one by one, and in batches
     Http(HttpOptions),
     /// A backlog consumed over HTTP: receive and ack in batches
@@ -201,6 +205,30 @@ pub(crate) struct CancelOptions {
     /// Seconds for each kind at most; a kind that is not through by then shows fewer ids
     #[arg(long, default_value = "30")]
     pub(crate) secs_max: u64,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ListOptions {
+    /// Messages pending, due at random over 40 days
+    #[arg(long, default_value = "50M", value_parser = count)]
+    pub(crate) pending: u64,
+    /// Pages and forecasts asked for each time
+    #[arg(long, default_value = "2000", value_parser = count)]
+    pub(crate) questions: u64,
+    /// Messages of each page
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) load: LoadOptions,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct OwnIdsOptions {
+    /// Messages to schedule without and then with own ids, due at random over 40 days
+    #[arg(long, default_value = "10M", value_parser = count)]
+    pub(crate) pending: u64,
     #[command(flatten)]
     pub(crate) load: LoadOptions,
 }

@@ -15,6 +15,8 @@ mod restart;
 mod lateness;
 mod herd;
 mod cancel;
+mod list;
+mod own_ids;
 mod server;
 mod http;
 mod consume;
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         Scenario::Lateness(options) => lateness::run(&common, &options),
         Scenario::Herd(options) => herd::run(&common, &options),
         Scenario::Cancel(options) => cancel::run(&common, &options),
+        Scenario::List(options) => list::run(&common, &options),
+        Scenario::OwnIds(options) => own_ids::run(&common, &options),
         Scenario::Http(options) => http::run(&common, &options),
         Scenario::Consume(options) => consume::run(&common, &options),
         Scenario::EndToEnd(options) => end_to_end::run(&common, &options),

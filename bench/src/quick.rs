@@ -12,7 +12,7 @@ use crate::report::say;
 const WITH_SERVER: [&str; 3] = ["http", "consume", "end-to-end"];
 
 /// Small enough to take about two minutes in all.
-const QUICK: [&[&str]; 13] = [
+const QUICK: [&[&str]; 14] = [
     &["schedule", "--pending", "3M"],
     &["schedule", "--pending", "500k", "--body", "1024", "--batch", "2048"],
     &["restart", "--pending", "1M"],
@@ -20,6 +20,7 @@ const QUICK: [&[&str]; 13] = [
     &["lateness", "--rate", "20k", "--secs", "5", "--background-schedule", "50k"],
     &["herd", "--count", "200k"],
     &["cancel", "--pending", "1M", "--cancels", "100k"],
+    &["list", "--pending", "200k", "--questions", "500"],
     &["http", "--secs", "3"],
     &["consume", "--messages", "300k"],
     &["end-to-end", "--secs", "5"],
@@ -28,7 +29,7 @@ const QUICK: [&[&str]; 13] = [
     &["acked-set", "--messages", "2M"],
 ];
 
-const FULL: [&[&str]; 14] = [
+const FULL: [&[&str]; 15] = [
     &["schedule"],
     &["schedule", "--pending", "10M", "--body", "1024", "--batch", "2048"],
     &["restart"],
@@ -37,6 +38,7 @@ const FULL: [&[&str]; 14] = [
     &["herd"],
     &["cancel"],
     &["cancel", "--ids", "10k"],
+    &["list"],
     &["http"],
     &["consume"],
     &["end-to-end"],

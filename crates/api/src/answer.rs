@@ -5,6 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
+use crate::repeat::{CatchUp, Repeat};
+
 /// The answer to a schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScheduledView<'a> {
@@ -14,8 +16,16 @@ pub struct ScheduledView<'a> {
     pub topic: &'a str,
     /// When it is due, as RFC 3339.
     pub due: String,
-    /// `scheduled`.
+    /// `scheduled`, unless this is a duplicate.
     pub state: &'static str,
+    /// Whether the same request was accepted before; then this is its answer.
+    #[serde(skip_serializing_if = "is_false")]
+    pub duplicate: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes by reference")]
+pub(crate) fn is_false(truth: &bool) -> bool {
+    !truth
 }
 
 /// `{"messages":[…]}`
@@ -42,17 +52,33 @@ pub struct Outcome {
 }
 
 /// Everything known about a message; what is not known is left out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct MessageView<'a> {
     /// Its id.
     pub id: String,
+    /// The name its sender gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_id: Option<&'a str>,
     /// Its topic.
     pub topic: &'a str,
     /// Where it is in its life.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
     /// When it is or was due, as RFC 3339.
-    pub due: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<String>,
+    /// How often it was changed, counted from 1, while it is pending.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+    /// What is left of its wait, while it is paused: a duration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<String>,
+    /// The series it is an occurrence of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
+    /// The transaction that decides about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<String>,
     /// When it was delivered, as RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_at: Option<String>,
@@ -61,9 +87,23 @@ pub struct MessageView<'a> {
     /// Its place in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
+    /// Of a series, when it comes round and what is next.
+    #[serde(flatten)]
+    pub round: Option<Round<'a>>,
     /// Key, headers and body, while they are known.
     #[serde(flatten)]
     pub content: Option<Content<'a>>,
+}
+
+/// What a series has beside its message.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round<'a> {
+    /// When it comes round.
+    pub repeat: Repeat<'a>,
+    /// The number of the occurrence that is to come, counted from 1.
+    pub number: u64,
+    /// The id of that occurrence.
+    pub occurrence: Option<String>,
 }
 
 /// Key, headers and body.
@@ -77,6 +117,8 @@ pub struct Content<'a> {
     pub ttl: Option<String>,
     /// After how many failed attempts it is a dead letter.
     pub max_attempts: Option<u16>,
+    /// What becomes of it if it falls due while the broker is down.
+    pub catch_up: Option<CatchUp<'a>>,
     /// The body.
     pub body: &'a [u8],
 }
@@ -92,6 +134,12 @@ impl Serialize for Content<'_> {
 impl Content<'_> {
     /// Writes them among the other fields of an object.
     pub(crate) fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        self.entries_before_body(map)?;
+        bytes_entry(map, ("body", "body_base64"), self.body)
+    }
+
+    /// Writes all but the body.
+    pub(crate) fn entries_before_body<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         if let Some(key) = self.key {
             bytes_entry(map, ("key", "key_base64"), key)?;
         }
@@ -104,12 +152,15 @@ impl Content<'_> {
         if let Some(attempts) = self.max_attempts {
             map.serialize_entry("max_attempts", &attempts)?;
         }
-        bytes_entry(map, ("body", "body_base64"), self.body)
+        if let Some(catch_up) = &self.catch_up {
+            map.serialize_entry("catch_up", catch_up)?;
+        }
+        Ok(())
     }
 }
 
 /// Bytes as text where they are text, else in base 64 under the second name.
-fn bytes_entry<M: SerializeMap>(
+pub(crate) fn bytes_entry<M: SerializeMap>(
     map: &mut M,
     names: (&'static str, &'static str),
     bytes: &[u8],

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 use crate::request::bounded::{Bounded, Item};
 use crate::request::fields::Fields;
 use crate::request::value::{checked_depth, string};
-use crate::request::{NewMessage, ReadLimits, When, read_one};
+use crate::request::{NewMessage, OnConflict, ReadLimits, When, read_one};
 
 /// Longest receipt that is looked at, in bytes.
 const RECEIPT_BYTES_MAX: usize = 256;
@@ -208,13 +208,23 @@ impl<'a> Retry<'a> {
             message,
         };
         fields.end()?;
-        let message = &retry.message;
-        if message.when != When::Now || message.ttl.is_some() || message.max_attempts.is_some() {
+        if !is_plain(&retry.message) {
             let detail = "a message that failed was sent before; only content and partition count";
             return Err(Problem::new(Code::ConflictingFields, detail));
         }
         Ok(retry)
     }
+}
+
+/// Whether a message asks for nothing that only a new one can.
+fn is_plain(message: &NewMessage<'_>) -> bool {
+    message.when == When::Now
+        && message.ttl.is_none()
+        && message.max_attempts.is_none()
+        && message.id.is_none()
+        && message.on_conflict == OnConflict::Reject
+        && message.repeat.is_none()
+        && message.catch_up.is_none()
 }
 
 /// The answer to a [`Retry`].

@@ -10,9 +10,7 @@ use crate::answer::Content;
 use crate::code::Code;
 use crate::problem::Problem;
 use crate::request::fields::Fields;
-use crate::request::value::{
-    base64, body as written_body, bytes_of, decode_base64, scalar, string,
-};
+use crate::request::value::scalar;
 use crate::request::{Parameters, ReadLimits, headers};
 
 /// Which dead letters; nothing said means all. Texts are as they were written.
@@ -38,12 +36,7 @@ impl<'a> DeadFilter<'a> {
     /// # Errors
     /// A [`Problem`] for the first thing that is wrong.
     pub fn take(parameters: &mut Parameters<'a>) -> Result<Self, Problem> {
-        let key = match (parameters.take_bytes("key"), parameters.take("key_base64")?) {
-            (Some(_), Some(_)) => return Err(two_keys()),
-            (Some(key), None) => Some(Bytes::copy_from_slice(&key)),
-            (None, Some(text)) => Some(decode_base64("key_base64", &text)?),
-            (None, None) => None,
-        };
+        let key = parameters.take_key()?;
         let filter = Self {
             reason: parameters.take("reason")?,
             from: parameters.take_time("from")?,
@@ -67,7 +60,7 @@ impl<'a> DeadFilter<'a> {
             from,
             to,
             day: fields.take_string("day")?,
-            key: take_key(&mut fields)?,
+            key: fields.take_key()?,
             id: fields.take_string("id")?,
         };
         fields.end()?;
@@ -86,19 +79,6 @@ impl<'a> DeadFilter<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-fn two_keys() -> Problem {
-    Problem::new(Code::ConflictingFields, "give key or key_base64, not both")
-}
-
-fn take_key(fields: &mut Fields<'_>) -> Result<Option<Bytes>, Problem> {
-    match (fields.take("key"), fields.take("key_base64")) {
-        (Some(_), Some(_)) => Err(two_keys()),
-        (Some(raw), None) => Ok(Some(bytes_of(string("key", raw)?))),
-        (None, Some(raw)) => base64("key_base64", raw).map(Some),
-        (None, None) => Ok(None),
     }
 }
 
@@ -151,17 +131,9 @@ impl<'a> Redrive<'a> {
 
 fn edit(raw: &str, headers_max: usize) -> Result<Edit, Problem> {
     let mut fields = Fields::nested("edit", raw)?;
-    let key = take_key(&mut fields)?;
+    let key = fields.take_key()?;
     let headers = fields.take("headers").map(|raw| headers::read(raw, headers_max)).transpose()?;
-    let body = match (fields.take("body"), fields.take("body_base64")) {
-        (Some(_), Some(_)) => {
-            let detail = "give body or body_base64, not both";
-            return Err(Problem::new(Code::ConflictingFields, detail));
-        }
-        (Some(raw), None) => Some(written_body(raw)?),
-        (None, Some(raw)) => Some(base64("body_base64", raw)?),
-        (None, None) => None,
-    };
+    let body = fields.take_body()?;
     fields.end()?;
     Ok(Edit { key, headers, body })
 }

@@ -7,10 +7,16 @@
 pub mod code;
 pub mod problem;
 pub mod request;
+pub mod repeat;
 pub mod topic;
 pub mod group;
 pub mod consume;
 pub mod dead;
+pub mod pending;
+pub mod transaction;
+pub mod transfer;
+pub mod audit;
+pub mod clock;
 pub mod answer;
 
 pub use code::Code;

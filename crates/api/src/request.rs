@@ -15,6 +15,8 @@ use serde_json::value::RawValue;
 
 use crate::code::Code;
 use crate::problem::Problem;
+use crate::repeat::{CatchUp, Repeat};
+use crate::request::fields::Fields;
 use crate::request::value::{bytes_of, checked_depth, json_problem, scalar};
 
 pub(crate) mod bounded;
@@ -42,6 +44,45 @@ pub struct NewMessage<'a> {
     pub ttl: Option<Cow<'a, str>>,
     /// After how many failed attempts it is a dead letter.
     pub max_attempts: Option<u64>,
+    /// The name its sender gives it.
+    pub id: Option<Cow<'a, str>>,
+    /// What to do if a message has that name.
+    pub on_conflict: OnConflict,
+    /// Whether and when it comes round.
+    pub repeat: Option<Box<Repeat<'a>>>,
+    /// What becomes of it if it falls due while the broker is down.
+    pub catch_up: Option<CatchUp<'a>>,
+}
+
+impl<'a> NewMessage<'a> {
+    /// Takes what a message is made of out of the fields of an object that has others too.
+    pub(crate) fn take(fields: &mut Fields<'a>, limits: ReadLimits) -> Result<Self, Problem> {
+        let mut written = Written::default();
+        for (slot, name) in written.0.iter_mut().zip(FIELDS) {
+            *slot = fields.take(name);
+        }
+        written.message(limits)
+    }
+}
+
+/// What to do with a message whose name another one has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It is refused, unless it is the same request again.
+    #[default]
+    Reject,
+    /// The other one gives way.
+    Replace,
+}
+
+impl OnConflict {
+    pub(crate) fn read(word: &str) -> Result<Self, Problem> {
+        match word {
+            "reject" => Ok(Self::Reject),
+            "replace" => Ok(Self::Replace),
+            _ => Err(Problem::new(Code::InvalidField, "on_conflict is reject or replace")),
+        }
+    }
 }
 
 /// When a message is due, as it was written: the content of a string, or the digits of a number.
@@ -62,7 +103,7 @@ pub enum When<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Posted<'a> {
     /// A message object.
-    One(NewMessage<'a>),
+    One(Box<NewMessage<'a>>),
     /// `{"messages":[…]}`
     Many(Vec<NewMessage<'a>>),
 }
@@ -113,8 +154,8 @@ impl Reader {
     }
 }
 
-/// The fields of a message that are built.
-const FIELDS: [&str; 11] = [
+/// The fields of a message.
+const FIELDS: [&str; 15] = [
     "body",
     "body_base64",
     "key",
@@ -126,6 +167,10 @@ const FIELDS: [&str; 11] = [
     "partition",
     "ttl",
     "max_attempts",
+    "id",
+    "on_conflict",
+    "repeat",
+    "catch_up",
 ];
 const BODY: usize = 0;
 const BODY_BASE64: usize = 1;
@@ -138,9 +183,10 @@ const DELAY_LEVEL: usize = 7;
 const PARTITION: usize = 8;
 const TTL: usize = 9;
 const MAX_ATTEMPTS: usize = 10;
-
-/// Fields of the contract that nothing stands behind yet; they must not be taken and forgotten.
-pub(crate) const UNBUILT: [&str; 3] = ["id", "on_conflict", "repeat"];
+const ID: usize = 11;
+const ON_CONFLICT: usize = 12;
+const REPEAT: usize = 13;
+const CATCH_UP: usize = 14;
 
 /// The values of one message as they were written, by place in [`FIELDS`].
 #[derive(Default)]
@@ -187,7 +233,22 @@ impl<'de> Written<'de> {
         let partition = self.get(PARTITION).map(value::partition).transpose()?;
         let ttl = self.get(TTL).map(|raw| scalar("ttl", raw, Code::InvalidDelay)).transpose()?;
         let max_attempts = self.get(MAX_ATTEMPTS).map(value::attempts).transpose()?;
-        Ok(NewMessage { key, headers, body, when, partition, ttl, max_attempts })
+        let text = |field: usize| self.get(field).map(|raw| value::string(FIELDS[field], raw));
+        let on_conflict = text(ON_CONFLICT).transpose()?;
+        Ok(NewMessage {
+            key,
+            headers,
+            body,
+            when,
+            partition,
+            ttl,
+            max_attempts,
+            id: text(ID).transpose()?,
+            on_conflict: on_conflict
+                .map_or(Ok(OnConflict::Reject), |word| OnConflict::read(&word))?,
+            repeat: self.get(REPEAT).map(Repeat::read).transpose()?.map(Box::new),
+            catch_up: self.get(CATCH_UP).map(CatchUp::read).transpose()?,
+        })
     }
 }
 
@@ -222,16 +283,8 @@ impl Visitor<'_> for NameSeed {
         if name == "messages" {
             return Ok(Name::Messages);
         }
-        Ok(Name::Refused(unknown(name)))
+        Ok(Name::Refused(fields::unknown(name)))
     }
-}
-
-/// The refusal of a field that is not known, or known and not built.
-pub(crate) fn unknown(name: &str) -> Problem {
-    if UNBUILT.contains(&name) {
-        return Problem::new(Code::NotSupported, format!("the field {name} is not supported yet"));
-    }
-    fields::unknown(name)
 }
 
 struct Document<'r>(&'r Reader);
@@ -271,7 +324,8 @@ impl<'de> Visitor<'de> for Document<'_> {
                 }
             }
         }
-        written.message(reader.limits).map(Posted::One).map_err(|problem| reader.refuse(problem))
+        let message = written.message(reader.limits).map_err(|problem| reader.refuse(problem))?;
+        Ok(Posted::One(Box::new(message)))
     }
 }
 
@@ -285,7 +339,7 @@ impl Reader {
     ) -> Result<(), A::Error> {
         let field = match name {
             Name::Field(field) => field,
-            Name::Messages => return Err(self.refuse(unknown("messages"))),
+            Name::Messages => return Err(self.refuse(fields::unknown("messages"))),
             Name::Refused(problem) => return Err(self.refuse(problem)),
         };
         let slot = &mut written.0[field];

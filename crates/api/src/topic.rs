@@ -1,18 +1,23 @@
 //! Topics in JSON.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 
 use crate::code::Code;
 use crate::problem::Problem;
+use crate::repeat::CatchUp;
+use crate::request::bounded::{Bounded, Item};
 use crate::request::fields::Fields;
-use crate::request::value::{string, whole};
+use crate::request::value::{scalar, string, whole};
+use crate::transaction::{Check, CheckPolicyView};
 
-/// Settings of the contract that nothing stands behind yet.
-const UNBUILT: [&str; 4] = ["max_delay", "rate_cap", "jitter", "catch_up"];
+/// Number of delay levels.
+pub const LEVELS: usize = 18;
 
 /// What somebody wants a topic to be; what is not said stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TopicChange {
+pub struct TopicChange<'a> {
     /// Number of partitions.
     pub partitions: Option<u16>,
     /// How long delivered messages are kept: a duration as it was written.
@@ -26,6 +31,29 @@ pub struct TopicChange {
     pub max_backlog: Option<BacklogChange>,
     /// What happens past that.
     pub overflow: Option<OverflowWord>,
+    /// The longest delay: a duration as it was written.
+    pub max_delay: Option<Bound<Cow<'a, str>>>,
+    /// How many messages fire in a second at most.
+    pub rate_cap: Option<Bound<u64>>,
+    /// How much later than asked for a message may be due: a duration as it was written.
+    pub jitter: Option<Bound<Cow<'a, str>>>,
+    /// What becomes of messages that fell due while the broker was down.
+    pub catch_up: Option<CatchUp<'a>>,
+    /// Delay levels of its own.
+    pub levels: Option<Bound<Vec<Cow<'a, str>>>>,
+    /// When producers of transactions are asked, if they say nothing.
+    pub check: Option<Bound<Check<'a>>>,
+    /// Whether nothing fires.
+    pub paused: Option<bool>,
+}
+
+/// Something that a topic may have or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound<T> {
+    /// `"none"` or `"default"`: the topic has nothing of its own.
+    Absent,
+    /// The topic has this.
+    Set(T),
 }
 
 /// A bound of what is kept.
@@ -58,17 +86,13 @@ pub enum OverflowWord {
     DeadLetterNewest,
 }
 
-impl TopicChange {
+impl<'a> TopicChange<'a> {
     /// Reads the object of a PUT; an empty request is an empty object.
     ///
     /// # Errors
     /// A [`Problem`] for the first thing that is wrong.
-    pub fn read(json: &[u8], depth_max: usize) -> Result<Self, Problem> {
+    pub fn read(json: &'a [u8], depth_max: usize) -> Result<Self, Problem> {
         let mut fields = Fields::read(json, depth_max)?;
-        if let Some(name) = UNBUILT.into_iter().find(|name| fields.take_any(name).is_some()) {
-            let detail = format!("the field {name} is not supported yet");
-            return Err(Problem::new(Code::NotSupported, detail));
-        }
         let mut span = |name| {
             let text = |text: &str| Some(text.to_owned());
             fields.take(name).map(|raw| keep(name, raw, text)).transpose()
@@ -82,10 +106,86 @@ impl TopicChange {
             default_ttl,
             max_backlog: fields.take("max_backlog").map(backlog).transpose()?,
             overflow: fields.take_string("overflow")?.map(|text| overflow(&text)).transpose()?,
+            max_delay: take_span(&mut fields, "max_delay")?,
+            rate_cap: fields.take("rate_cap").map(rate_cap).transpose()?,
+            jitter: take_span(&mut fields, "jitter")?,
+            catch_up: fields.take("catch_up").map(CatchUp::read).transpose()?,
+            levels: fields.take("levels").map(levels_or_default).transpose()?,
+            check: fields.take("check").map(check_or_default).transpose()?,
+            paused: fields.take_bool("paused")?,
         };
         fields.end()?;
         Ok(change)
     }
+}
+
+fn take_span<'a>(
+    fields: &mut Fields<'a>,
+    name: &str,
+) -> Result<Option<Bound<Cow<'a, str>>>, Problem> {
+    Ok(fields.take_text(name)?.map(|text| match &*text {
+        "none" => Bound::Absent,
+        _ => Bound::Set(text),
+    }))
+}
+
+fn rate_cap(raw: &str) -> Result<Bound<u64>, Problem> {
+    if raw == "\"none\"" {
+        return Ok(Bound::Absent);
+    }
+    whole(raw).map(Bound::Set).ok_or_else(|| {
+        Problem::new(Code::InvalidField, "rate_cap is a number of messages a second, or \"none\"")
+    })
+}
+
+fn levels_or_default(raw: &str) -> Result<Bound<Vec<Cow<'_, str>>>, Problem> {
+    if raw == "\"default\"" { Ok(Bound::Absent) } else { levels(raw).map(Bound::Set) }
+}
+
+fn check_or_default(raw: &str) -> Result<Bound<Check<'_>>, Problem> {
+    if raw == "\"default\"" {
+        return Ok(Bound::Absent);
+    }
+    let check = Check::read("check", raw)?;
+    if check.url.is_some() {
+        let detail = "a transaction has a url, a topic does not";
+        return Err(Problem::new(Code::InvalidCheck, detail));
+    }
+    Ok(Bound::Set(check))
+}
+
+/// Eighteen durations as they were written.
+fn levels(raw: &str) -> Result<Vec<Cow<'_, str>>, Problem> {
+    let refused = || {
+        let detail = format!("levels is an array of {LEVELS} durations");
+        Problem::new(Code::InvalidLevels, detail)
+    };
+    if !raw.starts_with('[') {
+        return Err(refused());
+    }
+    let items = Bounded::<Item<'_>>::read(raw, LEVELS, |_most| refused())?;
+    if items.len() != LEVELS {
+        return Err(refused());
+    }
+    items.into_iter().map(|item| scalar("a level", item.0.get(), Code::InvalidLevels)).collect()
+}
+
+/// Reads `{"levels":[…]}`.
+///
+/// # Errors
+/// A [`Problem`] for the first thing that is wrong.
+pub fn read_levels(json: &[u8], depth_max: usize) -> Result<Vec<Cow<'_, str>>, Problem> {
+    let mut fields = Fields::read(json, depth_max)?;
+    let raw = fields.take("levels");
+    fields.end()?;
+    levels(raw.unwrap_or_default())
+}
+
+/// The delay levels.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelsView {
+    /// From level 1 on: durations.
+    pub levels: Vec<String>,
 }
 
 fn backlog(raw: &str) -> Result<BacklogChange, Problem> {
@@ -159,6 +259,25 @@ pub struct TopicView {
     pub max_backlog: Option<BacklogView>,
     /// What happens past that.
     pub overflow: OverflowWord,
+    /// The longest delay; absent where that of the broker counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_delay: Option<String>,
+    /// How many messages fire in a second at most; absent without a bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_cap: Option<u32>,
+    /// How much later than asked for a message may be due; absent where it never is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<String>,
+    /// What becomes of messages that fell due while the broker was down.
+    pub catch_up: CatchUp<'static>,
+    /// Delay levels of its own; absent where those of the broker count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub levels: Option<Vec<String>>,
+    /// When producers of transactions are asked; absent where the usual holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckPolicyView<'static>>,
+    /// Whether nothing fires.
+    pub paused: bool,
     /// Number of pending messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
@@ -210,7 +329,16 @@ mod tests {
             (r#"{"overflow":"explode"}"#, Code::InvalidField),
             (r#"{"overflow":5}"#, Code::InvalidField),
             (r#"{"kind":"dead"}"#, Code::UnknownField),
-            (r#"{"rate_cap":null}"#, Code::NotSupported),
+            (r#"{"rate_cap":"fast"}"#, Code::InvalidField),
+            (r#"{"rate_cap":-1}"#, Code::InvalidField),
+            (r#"{"jitter":true}"#, Code::InvalidField),
+            (r#"{"max_delay":[]}"#, Code::InvalidField),
+            (r#"{"catch_up":"some"}"#, Code::InvalidCatchUp),
+            (r#"{"levels":["1s"]}"#, Code::InvalidLevels),
+            (r#"{"levels":5}"#, Code::InvalidLevels),
+            (r#"{"check":{"url":"https://example.test/"}}"#, Code::InvalidCheck),
+            (r#"{"check":5}"#, Code::InvalidField),
+            (r#"{"paused":1}"#, Code::InvalidField),
         ] {
             assert_eq!(TopicChange::read(json.as_bytes(), 8).unwrap_err().code, code, "{json}");
         }

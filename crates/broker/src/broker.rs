@@ -5,21 +5,29 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
 use parking_lot::Mutex;
-use punctual_model::ports::{CancelOutcome, Groups, Outlet, StoreError, Timeline, Topics};
-use punctual_model::{Clock, DelayLevels, Lane, MessageId, Span, Timestamp, TopicId, limits};
+use punctual_model::ports::{Groups, Outlet, StoreError, Timeline, Topics};
+use punctual_model::{Clock, Lane, Span, Timestamp, TopicId, TopicKind, limits};
 
+use crate::audit::{Silent, Sink};
+use crate::bulk::BulkJobs;
+use crate::control::Controls;
 use crate::deliver::Delivery;
 use crate::errands::Errands;
 use crate::fire::{self, Firing, Signal};
 use crate::group::{ConsumerParts, Consumers, JobLimits};
+use crate::place::Placing;
+use crate::pace::Pace;
+use crate::resume::Resume;
+use crate::rules::Rules;
+use crate::series::{self, Keeper};
 use crate::stats::{Counters, Stats};
 use crate::time::BrokerTime;
+use crate::transaction::{self, DeskParts};
 
 /// What can be set for a broker.
 #[derive(Clone, Debug)]
@@ -28,10 +36,12 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// Longest delay.
     pub delay_max: Span,
-    /// The delay levels.
-    pub levels: DelayLevels,
     /// Whether a topic is made when it is first used.
     pub auto_create: bool,
+    /// What random choices start from, for whoever wants the same ones again.
+    pub seed: Option<u64>,
+    /// Where it is taken down who changed what.
+    pub audit: Arc<dyn Sink>,
 }
 
 impl Default for Options {
@@ -39,15 +49,12 @@ impl Default for Options {
         Self {
             body_bytes_max: limits::BODY_BYTES_MAX,
             delay_max: limits::DELAY_MAX,
-            levels: DelayLevels::default(),
             auto_create: true,
+            seed: None,
+            audit: Arc::new(Silent),
         }
     }
 }
-
-/// Counters that place messages without a key. Topics share them by number, so that whoever sends
-/// to two topics by turns still reaches every partition of both.
-const TURNS: usize = 64;
 
 /// A running broker. Clones are handles of the same one.
 #[derive(Debug)]
@@ -68,10 +75,19 @@ pub(crate) struct Shared<T> {
     pub(crate) time: Arc<BrokerTime>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) errands: Errands,
-    pub(crate) turns: [AtomicU64; TURNS],
+    pub(crate) placing: Arc<Placing>,
+    pub(crate) bulk: BulkJobs,
     pub(crate) consumers: Consumers,
+    keeper: Keeper<T>,
+    series: series::Desk,
+    transactions: transaction::Desk<T>,
     /// One for each lane.
-    signals: [Arc<Signal>; Lane::ALL.len()],
+    pub(crate) signals: [Arc<Signal>; Lane::ALL.len()],
+    /// What firing has to know of topics.
+    rules: Arc<Rules>,
+    resume: Resume,
+    /// Held while time is moved by hand.
+    pub(crate) moving: Mutex<()>,
     firing: Mutex<Vec<JoinHandle<()>>>,
     /// One for each thread; whoever waits for failures takes them all.
     failures: Mutex<Vec<oneshot::Receiver<StoreError>>>,
@@ -80,13 +96,6 @@ pub(crate) struct Shared<T> {
 impl<T> std::fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-impl<T> Shared<T> {
-    /// The turn of the next message without a key.
-    pub(crate) fn turn(&self, topic: TopicId) -> u64 {
-        self.turns[topic.get() as usize % TURNS].fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -119,7 +128,9 @@ impl<T: Timeline> Broker<T> {
         let Parts { timeline, outlet, topics, groups, clock } = parts;
         let time = Arc::new(BrokerTime::new(clock));
         let counters = Arc::new(Counters::default());
-        let signals = Lane::ALL.map(|_| Arc::new(Signal::default()));
+        let limits = (options.body_bytes_max, options.delay_max);
+        let placing = Arc::new(Placing::new(limits, Arc::clone(&topics), options.seed));
+        let signals = Lane::ALL.map(|_| Arc::new(Signal::new(&time)));
         let errands = Errands::start()?;
         let wakers = signals.clone();
         timeline.listen(Arc::new(move |lane| wakers[lane.index()].wake()));
@@ -139,6 +150,27 @@ impl<T: Timeline> Broker<T> {
             },
         };
         let consumers = Consumers::start(consumer_parts, failed)?;
+        let keeper = Keeper::new(
+            Arc::clone(&timeline),
+            Arc::clone(&topics),
+            Arc::clone(&time),
+            Arc::clone(&counters),
+        );
+        let (failed, failure) = oneshot::channel();
+        failures.push(failure);
+        let series = series::Desk::start(keeper.clone(), failed)?;
+        let (failed, failure) = oneshot::channel();
+        failures.push(failure);
+        let desk_parts = DeskParts {
+            timeline: Arc::clone(&timeline),
+            topics: Arc::clone(&topics),
+            time: Arc::clone(&time),
+            counters: Arc::clone(&counters),
+        };
+        let transactions = transaction::Desk::start(desk_parts, failed)?;
+        let controls = Controls { repeat: series.handler(), check: transactions.handler() };
+        let rules = Arc::new(Rules::new(Arc::clone(&topics)));
+        let resume = Resume::start(Arc::clone(&timeline), Arc::clone(&topics), Arc::clone(&time))?;
         let mut firing = Vec::new();
         for lane in Lane::ALL {
             let (timeline, outlet) = (Arc::clone(&timeline), Arc::clone(&outlet));
@@ -148,7 +180,12 @@ impl<T: Timeline> Broker<T> {
             let (failed, failure) = oneshot::channel();
             failures.push(failure);
             let signal = Arc::clone(&signals[lane.index()]);
-            firing.push(start_firing(lane, Firing::new(lane, delivery), signal, failed)?);
+            let fires = Firing::new(lane, delivery).with_series(keeper.clone());
+            let fires = match lane {
+                Lane::Message => fires.paced_by(pace(&rules, &resume, &time)),
+                Lane::Retry => fires.controlled_by(controls.clone()),
+            };
+            firing.push(start_firing(lane, fires, signal, failed)?);
         }
         let shared = Shared {
             options,
@@ -157,25 +194,20 @@ impl<T: Timeline> Broker<T> {
             time,
             counters,
             errands,
-            turns: [const { AtomicU64::new(0) }; TURNS],
+            placing,
+            bulk: BulkJobs::default(),
             consumers,
+            keeper,
+            series,
+            transactions,
             signals,
+            rules,
+            resume,
+            moving: Mutex::default(),
             firing: Mutex::new(firing),
             failures: Mutex::new(failures),
         };
         Ok(Self { shared: Arc::new(shared) })
-    }
-
-    /// Withdraws messages that have not fired, each with a definite outcome. `Ok` means that the
-    /// outcomes survive a crash.
-    ///
-    /// # Errors
-    /// As the store says.
-    pub async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<CancelOutcome>, StoreError> {
-        let outcomes = self.shared.timeline.cancel(ids).await?;
-        let cancelled = outcomes.iter().filter(|o| **o == CancelOutcome::Cancelled).count();
-        self.shared.counters.cancelled.fetch_add(cancelled as u64, Ordering::Relaxed);
-        Ok(outcomes)
     }
 
     /// The topics. Calls may block on the disk.
@@ -184,10 +216,30 @@ impl<T: Timeline> Broker<T> {
         &self.shared.topics
     }
 
+    /// Settings of topics were changed, or topics deleted. Does not block on the disk.
+    pub fn topics_changed(&self) {
+        self.shared.consumers.topics_changed();
+        if self.shared.rules.refresh() {
+            self.shared.signals[Lane::Message.index()].wake();
+        }
+    }
+
     /// The groups that consume the topics.
     #[must_use]
     pub fn consumers(&self) -> &Consumers {
         &self.shared.consumers
+    }
+
+    /// The series: messages that come round.
+    #[must_use]
+    pub fn series(&self) -> &Keeper<T> {
+        &self.shared.keeper
+    }
+
+    /// The transactions.
+    #[must_use]
+    pub fn transactions(&self) -> &transaction::Desk<T> {
+        &self.shared.transactions
     }
 
     /// The broker clock.
@@ -196,10 +248,23 @@ impl<T: Timeline> Broker<T> {
         self.shared.time.read().timestamp()
     }
 
+    /// What is pending for each topic: of plain ones the messages, of those of groups the retries.
+    fn pending_counts(&self) -> HashMap<TopicId, u64> {
+        let is_plain = |topic: TopicId| {
+            let topic = self.shared.topics.by_id(topic);
+            topic.is_some_and(|topic| topic.kind == TopicKind::Plain)
+        };
+        let of = |lane: Lane| {
+            let counts = self.shared.timeline.counts(lane).into_iter();
+            counts.filter(move |(topic, _)| is_plain(*topic) == (lane == Lane::Message))
+        };
+        Lane::ALL.into_iter().flat_map(of).collect()
+    }
+
     /// A look at the counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let counts: HashMap<_, _> = self.shared.timeline.counts().into_iter().collect();
+        let counts: HashMap<_, _> = self.pending_counts();
         let topics = self.shared.topics.list();
         let pending = topics
             .iter()
@@ -231,6 +296,7 @@ impl<T: Timeline> Broker<T> {
 
     /// Stops firing, and the end of leases. What was accepted stays in the timeline.
     pub fn stop(&self) {
+        self.shared.bulk.stop();
         self.shared.consumers.stop();
         self.shared.signals.iter().for_each(|signal| signal.stop());
         for thread in std::mem::take(&mut *self.shared.firing.lock()) {
@@ -238,8 +304,18 @@ impl<T: Timeline> Broker<T> {
                 tracing::error!("firing ended by a panic");
             }
         }
+        self.shared.series.stop();
+        self.shared.transactions.stop();
+        self.shared.resume.stop();
         self.shared.errands.close();
     }
+}
+
+/// What holds back due messages of topics with such settings.
+fn pace(rules: &Arc<Rules>, resume: &Resume, time: &Arc<BrokerTime>) -> Pace {
+    let (resume, activity) = (resume.clone(), time.activity().clone());
+    let resumed = move |topic| resume.ask(topic, activity.begin());
+    Pace::new(Arc::clone(rules), time.read(), Arc::new(resumed))
 }
 
 fn start_firing<T: Timeline, O: Outlet>(
@@ -264,6 +340,6 @@ fn start_firing<T: Timeline, O: Outlet>(
 }
 
 fn pending_of<T: Timeline>(timeline: &T, topic: TopicId) -> u64 {
-    let counts = timeline.counts();
+    let counts = timeline.counts(Lane::Retry);
     counts.into_iter().find(|(of, _)| *of == topic).map_or(0, |(_, count)| count)
 }

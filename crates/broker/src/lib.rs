@@ -5,17 +5,38 @@
 //! crate knows how anything is stored or who is asking.
 
 pub mod time;
+mod place;
 pub mod schedule;
 pub mod wheel;
 pub mod fire;
+pub mod rate;
+mod catch_up;
+mod rules;
+mod pace;
+mod moves;
+mod resume;
 pub mod deliver;
+mod control;
+pub mod activity;
+pub mod series;
+pub mod transaction;
 pub mod group;
 mod lookup;
+mod change;
+mod bulk;
+pub mod audit;
+mod forecast;
 mod errands;
 pub mod stats;
 mod broker;
+mod virtual_time;
 
 pub use broker::{Broker, Options, Parts};
-pub use lookup::Report;
+pub use bulk::{Bulk, BulkError, BulkId, BulkIdError, BulkReport, BulkState, BulkWork, Shift};
+pub use change::{Change, ChangeError};
+pub use forecast::Outlook;
+pub use lookup::{Filter, OWN_ID_HEADER, Report, SERIES_HEADER};
+pub use place::CATCH_UP_HEADER;
 pub use schedule::{Invalid, Request, ScheduleError, Scheduled, When};
 pub use stats::Stats;
+pub use virtual_time::{MoveError, Moved};

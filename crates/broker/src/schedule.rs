@@ -1,19 +1,22 @@
 //! Schedule: from what a producer asks to an entry on the timeline.
 //!
-//! Everything is checked before anything is stored; a batch is stored whole or not at all.
+//! Everything is checked before anything is stored; a batch is stored whole or not at all. Messages
+//! that have a name or come round take a longer way, in [`orders`].
+
+mod orders;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use punctual_model::ports::{StoreError, Timeline, Topic, TopicError};
+use punctual_model::ports::{OnConflict, StoreError, Timeline, Topic, TopicError};
 use punctual_model::{
-    Basis, Entry, Header, Message, MessageId, Partition, Span, Timestamp, TopicKind, TopicName,
-    TopicSettings, limits, partitioner,
+    CatchUp, Message, MessageId, Span, State, Timestamp, TopicKind, TopicName, TopicSettings,
+    limits,
 };
 
 use crate::broker::Broker;
-use crate::group::{ATTEMPTS_HEADER, NotAdmitted, TTL_HEADER};
-use crate::time::Now;
+use crate::group::NotAdmitted;
+use crate::series::Repeat;
 
 /// A message and when it is wanted.
 #[derive(Clone, Debug)]
@@ -29,13 +32,32 @@ pub struct Request {
     pub ttl: Option<Span>,
     /// After this many failed attempts it is a dead letter, if the group does not give up earlier.
     pub max_attempts: Option<u16>,
+    /// The name its sender gives it, unique in the topic.
+    pub own_id: Option<Arc<str>>,
+    /// What to do if a message of that name is there.
+    pub on_conflict: OnConflict,
+    /// What becomes of it if it falls due while the broker is down; as the topic says where nothing
+    /// is said.
+    pub catch_up: Option<CatchUp>,
+    /// Whether and when it comes round; then `when` is the first time, if it is not now.
+    pub repeat: Option<Repeat>,
 }
 
 impl Request {
     /// A message that wants nothing special.
     #[must_use]
     pub fn new(message: Message, when: When) -> Self {
-        Self { message, when, partition: None, ttl: None, max_attempts: None }
+        Self {
+            message,
+            when,
+            partition: None,
+            ttl: None,
+            max_attempts: None,
+            own_id: None,
+            on_conflict: OnConflict::Reject,
+            catch_up: None,
+            repeat: None,
+        }
     }
 }
 
@@ -55,10 +77,14 @@ pub enum When {
 /// An accepted message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduled {
-    /// Its id.
+    /// Its id; of a message that comes round, that of the series.
     pub id: MessageId,
-    /// When it is due.
+    /// When it is due. Of a duplicate, when the first one was due as it was accepted.
     pub due: Timestamp,
+    /// Whether the same request was accepted before; then this is what it was answered.
+    pub duplicate: bool,
+    /// Where it is in its life now.
+    pub state: State,
 }
 
 /// Why a batch was not accepted. Nothing of it was stored.
@@ -83,6 +109,14 @@ pub enum ScheduleError {
         index: usize,
         /// What is wrong with it.
         reason: Invalid,
+    },
+    /// Another request has the own id of the message at `index`.
+    #[error("message {index}: another message has this id")]
+    OwnIdTaken {
+        /// The place of the message in the batch.
+        index: usize,
+        /// The message that has it; an earlier one of the same batch has no id.
+        id: Option<MessageId>,
     },
     /// The store refused.
     #[error(transparent)]
@@ -125,6 +159,21 @@ pub enum Invalid {
         /// How many it has.
         partitions: u16,
     },
+    /// The own id is empty.
+    #[error("an id has at least one character")]
+    OwnIdEmpty,
+    /// The own id is too long.
+    #[error("an id has at most {} bytes", limits::OWN_ID_BYTES_MAX)]
+    OwnIdTooLong,
+    /// The own id has control characters.
+    #[error("an id has no control characters")]
+    OwnIdControl,
+    /// The own id could be one that the broker gave.
+    #[error("the id has the form of those that the broker gives")]
+    OwnIdLikeOurs,
+    /// The message would never come round.
+    #[error("until is earlier than the first time, so nothing would ever be delivered")]
+    EndsBeforeFirst,
     /// The batch as a whole is too large.
     #[error("the batch is larger than {} bytes", limits::BATCH_BYTES_MAX)]
     BatchTooLarge,
@@ -149,39 +198,52 @@ impl<T: Timeline> Broker<T> {
     ) -> Result<Vec<Scheduled>, ScheduleError> {
         check_batch(&requests)?;
         let now = self.shared.time.read();
+        let placing = &self.shared.placing;
         let known = self.shared.topics.by_name(topic);
         let settings = known.map_or_else(TopicSettings::default, |topic| topic.settings.clone());
         for (index, request) in requests.iter().enumerate() {
-            self.check(request, settings.partitions, now)
+            placing
+                .check(request, &settings, now)
                 .map_err(|reason| ScheduleError::Invalid { index, reason })?;
         }
         let topic = self.topic_for_use(topic).await?;
-        self.admit(&topic, &requests).await?;
+        let bytes: usize = requests.iter().map(|request| request.message.weight()).sum();
+        self.admit(&topic, requests.len() as u64, bytes as u64).await?;
+        if requests.iter().any(|request| request.own_id.is_some() || request.repeat.is_some()) {
+            return self.schedule_orders(&topic, requests, now).await;
+        }
         let mut entries = Vec::with_capacity(requests.len());
         for (index, request) in requests.into_iter().enumerate() {
-            let entry = self.place(&topic, request, now);
+            let entry = placing.place(&topic, request, now);
             entries.push(entry.map_err(|reason| ScheduleError::Invalid { index, reason })?);
         }
         let count = entries.len() as u64;
         let ids = self.shared.timeline.schedule(entries).await?;
         self.shared.counters.scheduled.fetch_add(count, Ordering::Relaxed);
-        Ok(ids.into_iter().map(|id| Scheduled { id, due: id.key.due }).collect())
+        Ok(ids.into_iter().map(Scheduled::new).collect())
     }
 
     /// Whether the topic takes these messages now.
-    async fn admit(&self, topic: &Topic, requests: &[Request]) -> Result<(), ScheduleError> {
+    pub(crate) async fn admit(
+        &self,
+        topic: &Topic,
+        messages: u64,
+        bytes: u64,
+    ) -> Result<(), ScheduleError> {
         if topic.kind != TopicKind::Plain {
             return Err(ScheduleError::Reserved);
         }
-        let bytes: usize = requests.iter().map(|request| request.message.weight()).sum();
-        let admitted = self.shared.consumers.admit(topic, requests.len() as u64, bytes as u64);
+        let admitted = self.shared.consumers.admit(topic, messages, bytes);
         admitted.await.map_err(|error| match error {
             NotAdmitted::Full => ScheduleError::BacklogFull,
             NotAdmitted::Store(error) => ScheduleError::Store(error),
         })
     }
 
-    async fn topic_for_use(&self, name: &TopicName) -> Result<Arc<Topic>, ScheduleError> {
+    pub(crate) async fn topic_for_use(
+        &self,
+        name: &TopicName,
+    ) -> Result<Arc<Topic>, ScheduleError> {
         if let Some(topic) = self.shared.topics.by_name(name) {
             return Ok(topic);
         }
@@ -200,89 +262,26 @@ impl<T: Timeline> Broker<T> {
             TopicError::Reserved => ScheduleError::Reserved,
         })
     }
+}
 
-    fn check(&self, request: &Request, partitions: u16, now: Now) -> Result<(), Invalid> {
-        if request.partition.is_some_and(|number| number >= partitions) {
-            return Err(Invalid::NoSuchPartition { partitions });
-        }
-        let message = &request.message;
-        let max = self.shared.options.body_bytes_max;
-        if message.body.len() > max {
-            return Err(Invalid::BodyTooLarge { max });
-        }
-        if message.headers.len() > limits::HEADERS_MAX {
-            return Err(Invalid::TooManyHeaders);
-        }
-        if message.header_bytes() > limits::HEADER_BYTES_MAX {
-            return Err(Invalid::HeadersTooLarge);
-        }
-        if message.key.as_ref().is_some_and(|key| key.len() > limits::KEY_BYTES_MAX) {
-            return Err(Invalid::KeyTooLarge);
-        }
-        self.due(request.when, now).map(drop)
-    }
-
-    /// The due time, fixed once, and the clock it is measured with.
-    fn due(&self, when: When, now: Now) -> Result<(Timestamp, Basis), Invalid> {
-        let options = &self.shared.options;
-        let delay = match when {
-            When::Now => return Ok((now.timestamp(), Basis::Delay)),
-            When::At(date) => {
-                if date.since(now.wall_timestamp()) > options.delay_max {
-                    return Err(Invalid::DelayTooLong { max: options.delay_max });
-                }
-                return Ok((date, Basis::Date));
-            }
-            When::After(delay) => delay,
-            When::Level(level) => options.levels.delay(level).ok_or(Invalid::UnknownLevel)?,
-        };
-        if delay > options.delay_max {
-            return Err(Invalid::DelayTooLong { max: options.delay_max });
-        }
-        let due = now.timestamp_up().checked_add(delay).ok_or(Invalid::DueOutOfRange)?;
-        Ok((due, Basis::Delay))
-    }
-
-    fn place(&self, topic: &Topic, request: Request, now: Now) -> Result<Entry, Invalid> {
-        let (due, basis) = self.due(request.when, now)?;
-        let partitions = topic.settings.partitions;
-        let partition = match (request.partition, &request.message.key) {
-            (Some(number), _) => Partition::new(number)
-                .filter(|_| number < partitions)
-                .ok_or(Invalid::NoSuchPartition { partitions })?,
-            (None, Some(key)) => partitioner::by_key(key, topic.key_partitions),
-            (None, None) => partitioner::by_turn(self.shared.turn(topic.id), partitions),
-        };
-        let message = stamped(request, topic.settings.default_ttl);
-        Ok(Entry { topic: topic.id, partition, due, basis, message })
+impl Scheduled {
+    fn new(id: MessageId) -> Self {
+        Self { id, due: id.key.due, duplicate: false, state: State::Scheduled }
     }
 }
 
-/// The message with headers for what was asked for beside it. A header of the sender's own counts
-/// where nothing else was asked for.
-fn stamped(request: Request, default_ttl: Option<Span>) -> Message {
-    let Request { mut message, ttl, max_attempts, .. } = request;
-    let own = message.headers.iter().any(|header| header.name == TTL_HEADER);
-    let ttl = ttl.or(if own { None } else { default_ttl });
-    let ttl = ttl.map(|ttl| (TTL_HEADER, ttl.as_millis().to_string()));
-    let attempts = max_attempts.map(|attempts| (ATTEMPTS_HEADER, attempts.to_string()));
-    message.headers.extend(
-        ttl.into_iter()
-            .chain(attempts)
-            .map(|(name, value)| Header { name: name.to_owned(), value: value.into() }),
-    );
-    message
-}
-
-fn check_batch(requests: &[Request]) -> Result<(), ScheduleError> {
+pub(crate) fn check_batch(requests: &[Request]) -> Result<(), ScheduleError> {
     let whole = |reason| ScheduleError::Invalid { index: 0, reason };
     if requests.is_empty() {
         return Err(whole(Invalid::EmptyBatch));
     }
-    if requests.len() > limits::BATCH_MESSAGES_MAX {
+    // A series is stored together with its first occurrence.
+    let entries = |request: &Request| if request.repeat.is_some() { 2 } else { 1 };
+    if requests.iter().map(entries).sum::<usize>() > limits::BATCH_MESSAGES_MAX {
         return Err(whole(Invalid::TooManyMessages));
     }
-    let bytes: usize = requests.iter().map(|request| request.message.weight()).sum();
+    let bytes: usize =
+        requests.iter().map(|request| request.message.weight() * entries(request)).sum();
     if requests.len() > 1 && bytes > limits::BATCH_BYTES_MAX {
         return Err(whole(Invalid::BatchTooLarge));
     }

@@ -23,6 +23,8 @@ pub struct Counters {
     pub delivered: AtomicU64,
     /// Messages cancelled.
     pub cancelled: AtomicU64,
+    /// Missed messages withdrawn by a catch-up policy.
+    pub skipped: AtomicU64,
     /// Messages given to consumers of groups, each attempt counted.
     pub received: AtomicU64,
     /// Messages that groups were done with.
@@ -42,6 +44,7 @@ impl Default for Counters {
             fired: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             received: AtomicU64::new(0),
             acked: AtomicU64::new(0),
             retries: AtomicU64::new(0),
@@ -62,6 +65,8 @@ pub struct Stats {
     pub delivered: u64,
     /// Messages cancelled since the start.
     pub cancelled: u64,
+    /// Missed messages withdrawn by a catch-up policy since the start.
+    pub skipped: u64,
     /// Messages given to consumers of groups since the start, each attempt counted.
     pub received: u64,
     /// Messages that groups were done with since the start.
@@ -93,6 +98,7 @@ impl Counters {
             fired: self.fired.load(Ordering::Relaxed),
             delivered: self.delivered.load(Ordering::Relaxed),
             cancelled: self.cancelled.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),
             acked: self.acked.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),

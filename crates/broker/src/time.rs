@@ -5,13 +5,18 @@
 //! once. After a small backward step the broker clock stands still until the wall clock has caught
 //! up; after a large one it goes on at the pace of the monotonic clock, ahead of the wall, so that
 //! delays keep their length. Dates are compared with the wall clock itself.
+//!
+//! A clock that is moved by hand is moved only when nobody has anything to do at the time it shows;
+//! that is why whoever has work in hand says so here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use punctual_model::{Clock, Reading, Timestamp};
+use punctual_model::{Clock, Reading, Timestamp, VirtualClock};
+
+use crate::activity::Activity;
 
 /// Backward steps up to this are waited out.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -59,6 +64,7 @@ pub struct BrokerTime {
     clock: Arc<dyn Clock>,
     last: Mutex<Last>,
     steps: AtomicU64,
+    activity: Activity,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +80,26 @@ impl BrokerTime {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let Reading { wall, monotonic } = clock.read();
         let last = Last { monotonic, wall, broker: wall };
-        Self { clock, last: Mutex::new(last), steps: AtomicU64::new(0) }
+        let activity = Activity::default();
+        Self { clock, last: Mutex::new(last), steps: AtomicU64::new(0), activity }
+    }
+
+    /// Who has work in hand.
+    #[must_use]
+    pub const fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// The clock behind this one, if it only moves when somebody moves it.
+    #[must_use]
+    pub fn by_hand(&self) -> Option<&VirtualClock> {
+        self.clock.by_hand()
+    }
+
+    /// Whether time stands still until somebody moves it. Then nobody waits for a time to come.
+    #[must_use]
+    pub fn is_by_hand(&self) -> bool {
+        self.by_hand().is_some()
     }
 
     /// What time it is.

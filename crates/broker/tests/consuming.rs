@@ -8,8 +8,9 @@ mod house;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_executor::block_on;
-use house::{House, Store, embedded, engine, reference, request, wall, with_key};
+use house::{
+    House, Patience, Store, embedded, engine, reference, request, wall, with_key, within_a_minute,
+};
 use parking_lot::Mutex;
 use punctual_broker::group::{Consumer, Failure, Leased, NackOutcome};
 use punctual_broker::{Options, When};
@@ -48,7 +49,7 @@ fn receive(consumer: &Consumer, max: usize, lease: Span) -> Vec<Leased> {
         if !taken.is_empty() {
             return taken;
         }
-        block_on(available);
+        within_a_minute(available);
     }
 }
 
@@ -62,7 +63,10 @@ fn a_lease_ends_by_itself_and_wakes_who_waits<S: Store>(house: &House<S>) {
     let second = receive(&consumer, 10, LEASE).remove(0);
     assert!(wall().since(start) >= lease, "the lease was cut short");
     assert_eq!((second.id, second.attempt), (first.id, 2));
-    assert_eq!(block_on(consumer.ack(&[first.receipt, second.receipt])).unwrap(), [false, true]);
+    assert_eq!(
+        within_a_minute(consumer.ack(&[first.receipt, second.receipt])).unwrap(),
+        [false, true]
+    );
 }
 
 fn a_failed_message_comes_again_not_before_its_time<S: Store>(house: &House<S>) {
@@ -90,12 +94,14 @@ fn a_failed_message_comes_again_not_before_its_time<S: Store>(house: &House<S>) 
 /// Handles messages with several threads until so many are done; `work` answers how many are.
 fn work(consumer: &Consumer, count: usize, work: impl Fn(Vec<Leased>) -> usize + Sync) {
     let left = AtomicUsize::new(count);
+    let patience = Patience::new();
     std::thread::scope(|scope| {
         for number in 0..8 {
-            let (left, work) = (&left, &work);
+            let (left, work, patience) = (&left, &work, &patience);
             scope.spawn(move || {
                 while left.load(Ordering::SeqCst) > 0 {
                     // Spinning is fine here: what is looked for is who gets what.
+                    patience.check("end of the messages");
                     let taken = consumer.take(1 + 20 * number, LEASE).unwrap();
                     left.fetch_sub(work(taken), Ordering::SeqCst);
                 }
@@ -116,7 +122,7 @@ fn many_consumers_handle_each_message_once<S: Store>(house: &House<S>) {
             assert!(seen.lock().insert(leased.id), "{} was given out twice", leased.id);
         }
         let receipts: Vec<_> = taken.iter().map(|leased| leased.receipt).collect();
-        let acked = block_on(consumer.ack(&receipts)).unwrap();
+        let acked = within_a_minute(consumer.ack(&receipts)).unwrap();
         assert!(acked.into_iter().all(|acked| acked));
         taken.len()
     });
@@ -145,7 +151,7 @@ fn an_ordered_group_handles_each_key_in_order<S: Store>(house: &House<S>) {
             }
             // Noted before the ack, after which somebody else may have the next one.
             handled.lock().push(leased.clone());
-            assert_eq!(block_on(consumer.ack(&[leased.receipt])).unwrap(), [true]);
+            assert_eq!(within_a_minute(consumer.ack(&[leased.receipt])).unwrap(), [true]);
             done += 1;
         }
         done
@@ -179,7 +185,7 @@ fn g19_the_embedded_store_remembers_what_was_acked() {
         let ids: BTreeSet<MessageId> = taken.iter().map(|leased| leased.id).collect();
         assert_eq!(ids, open, "what was not acked, and nothing else");
         for leased in taken.into_iter().step_by(2) {
-            assert_eq!(block_on(consumer.ack(&[leased.receipt])).unwrap(), [true]);
+            assert_eq!(within_a_minute(consumer.ack(&[leased.receipt])).unwrap(), [true]);
             open.remove(&leased.id);
             acked.insert(leased.id);
         }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dead_support::{all, texts, wait_for_dead, wait_for_lag};
 use market::{
-    LEASE, Market, ack, bodies, ordered, receipts, receive, receive_all, request, take,
-    within_a_minute,
+    Finally, LEASE, Market, ack, bodies, ordered, receipts, receive, receive_all, request, take,
+    wait_until, within_a_minute,
 };
 use punctual_broker::group::{Consumer, DeadFilter, Reason};
 use punctual_broker::{Request, ScheduleError, When};
@@ -108,9 +108,7 @@ fn without_a_group_the_log_counts() {
             partitions.map(|partition| market.store.bounds(topic.id, partition).unwrap().end);
         ends.iter().sum::<u64>()
     };
-    while logged() < 3 {
-        std::thread::yield_now();
-    }
+    wait_until("three messages in the log", || logged() >= 3);
     assert_eq!(try_send(&market, &["d"]), Err(ScheduleError::BacklogFull));
     set(&market, 2, Backlog { messages: Some(4), bytes: None }, Overflow::Refuse);
     assert_eq!(try_send(&market, &["d"]), Ok(1));
@@ -277,10 +275,13 @@ fn what_the_store_refuses_to_bury_is_buried_later() {
         market.send(&["a", "b", "c", "d"]);
         wait_for_lag(&consumer, 4);
         market.valve.open();
-        // Time stands still here; what is delivered later is the reason to look again.
-        market.clock.advance(Span::from_secs(2));
+        // What is delivered later is the reason to look again. Time stands still here, and the rest
+        // after a refusal may begin only now.
         market.send(&["e"]);
-        wait_for_dead(&consumer, 3);
+        wait_until("three dead letters", || {
+            market.clock.advance(Span::from_secs(1));
+            consumer.count_dead(&DeadFilter::default()).unwrap() >= 3
+        });
         wait_for_lag(&consumer, 2);
         assert_eq!(overflowed(&consumer).len(), 3);
         assert_eq!(receive_all(&consumer, 2).len(), 2);
@@ -312,6 +313,7 @@ fn every_message_is_given_out_or_dead_and_never_both() {
                     })
                 })
                 .collect();
+            let sent = Finally(|| sending.store(false, Ordering::SeqCst));
             for batch in (0..SENT).collect::<Vec<_>>().chunks(50) {
                 let requests = batch.iter().map(|number| {
                     let body = number.to_string().into();
@@ -319,10 +321,8 @@ fn every_message_is_given_out_or_dead_and_never_both() {
                 });
                 market.schedule(requests.collect());
             }
-            while market.broker.stats().delivered < SENT as u64 {
-                std::thread::yield_now();
-            }
-            sending.store(false, Ordering::SeqCst);
+            wait_until("delivery of all", || market.broker.stats().delivered >= SENT as u64);
+            drop(sent);
             takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
         });
         let dead = SENT - taken.len();

@@ -7,8 +7,7 @@ mod house;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 
-use futures_executor::block_on;
-use house::{House, Store, embedded, reference, request, soon, wall};
+use house::{House, Store, embedded, reference, request, soon, wall, within_a_minute};
 use punctual_broker::When;
 use punctual_model::ports::CancelOutcome;
 use punctual_model::{MessageId, Span};
@@ -46,7 +45,7 @@ fn of_many_cancels_one_succeeds<S: Store>(house: &House<S>) {
     let day = When::After(Span::from_days(1));
     let sent = house.schedule(&topic, vec![request(day); 400]);
     let answers = together(|_| {
-        let cancel = |id: MessageId| block_on(house.broker.cancel(vec![id])).unwrap()[0];
+        let cancel = |id: MessageId| within_a_minute(house.broker.cancel(vec![id])).unwrap()[0];
         sent.iter().map(|scheduled| cancel(scheduled.id)).collect::<Vec<_>>()
     });
     for index in 0..sent.len() {
@@ -85,7 +84,7 @@ fn a_message_is_cancelled_or_delivered<S: Store>(house: &House<S>) {
             while wall().saturating_add(Span::from_millis(1)) < ids[0].key.due {
                 std::thread::yield_now();
             }
-            let outcomes = block_on(house.broker.cancel(ids.to_vec())).unwrap();
+            let outcomes = within_a_minute(house.broker.cancel(ids.to_vec())).unwrap();
             answers.extend(ids.iter().copied().zip(outcomes));
         }
         answers

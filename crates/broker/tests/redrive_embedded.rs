@@ -7,8 +7,7 @@ mod house;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_executor::block_on;
-use house::{House, engine, with_body};
+use house::{Finally, House, engine, wait_until, with_body, within_a_minute};
 use punctual_broker::group::{
     Consumer, DeadFilter, DeadQuery, Drain, Failure, JobId, JobReport, JobState, Leased, Reason,
     Redrive,
@@ -37,7 +36,7 @@ fn receive(consumer: &Consumer, count: usize) -> Vec<Leased> {
         let available = consumer.available();
         let taken = consumer.take(count - all.len(), LEASE).unwrap();
         if taken.is_empty() {
-            block_on(available);
+            within_a_minute(available);
         }
         all.extend(taken);
     }
@@ -50,19 +49,12 @@ fn reject(consumer: &Consumer, leased: &[Leased]) {
 }
 
 fn wait_for_dead(consumer: &Consumer, count: u64) {
-    while consumer.count_dead(&DeadFilter::default()).unwrap() < count {
-        std::thread::yield_now();
-    }
+    wait_until("dead letters", || consumer.count_dead(&DeadFilter::default()).unwrap() >= count);
 }
 
 fn finished(consumer: &Consumer, id: JobId) -> JobReport {
-    loop {
-        let report = consumer.job(id, 0, usize::MAX).unwrap();
-        if report.state != JobState::Running {
-            return report;
-        }
-        std::thread::yield_now();
-    }
+    wait_until("end of a job", || consumer.job(id, 0, 0).unwrap().state != JobState::Running);
+    consumer.job(id, 0, usize::MAX).unwrap()
 }
 
 fn numbered(count: usize) -> Vec<Request> {
@@ -187,20 +179,21 @@ fn over_the_limit_every_message_is_given_out_or_dead() {
                     let more = sending.load(Ordering::SeqCst);
                     let taken = consumer.take(9, LEASE).unwrap();
                     let receipts: Vec<_> = taken.iter().map(|leased| leased.receipt).collect();
-                    assert!(block_on(consumer.ack(&receipts)).unwrap().iter().all(|held| *held));
+                    assert!(
+                        within_a_minute(consumer.ack(&receipts)).unwrap().iter().all(|held| *held)
+                    );
                     if taken.is_empty() && !more {
                         return all;
                     }
                     all.extend(taken);
                 }
             });
+            let sent = Finally(|| sending.store(false, Ordering::SeqCst));
             for batch in numbered(SENT).chunks(100) {
                 house.schedule(&topic, batch.to_vec());
             }
-            while house.broker.stats().delivered < SENT as u64 {
-                std::thread::yield_now();
-            }
-            sending.store(false, Ordering::SeqCst);
+            wait_until("delivery of all", || house.broker.stats().delivered >= SENT as u64);
+            drop(sent);
             taker.join().unwrap()
         });
         let dead = SENT - taken.len();

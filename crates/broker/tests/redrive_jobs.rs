@@ -6,7 +6,7 @@ mod dead_support;
 use std::str::FromStr;
 
 use dead_support::{fill, finished, kill, redrive};
-use market::Market;
+use market::{Finally, Market, wait_until};
 use punctual_broker::group::{DeadFilter, Drain, JobError, JobId, JobState, Redrive};
 use punctual_model::ports::{GroupError, StoreError};
 use punctual_model::{Span, TopicName};
@@ -35,9 +35,7 @@ fn sixteen_finished_jobs_of_a_group_are_remembered() {
     let jobs: Vec<JobId> = (0..20).map(|_| redrive(&consumer, Redrive::default()).id).collect();
     assert!(jobs.is_sorted());
     // A job that is forgotten at the end of another is forgotten soon, not at once.
-    while consumer.jobs().len() > 16 {
-        std::thread::yield_now();
-    }
+    wait_until("end of what is remembered", || consumer.jobs().len() <= 16);
     let listed: Vec<JobId> = consumer.jobs().into_iter().map(|report| report.id).collect();
     let newest: Vec<JobId> = jobs.iter().rev().take(listed.len()).copied().collect();
     assert_eq!((listed.len(), &listed), (16, &newest));
@@ -87,11 +85,10 @@ fn a_job_ends_with_the_broker_and_a_new_one_goes_on() {
     let id = consumer.redrive(Redrive::default()).unwrap();
     let stopping = std::thread::scope(|scope| {
         let stop = scope.spawn(|| market.broker.stop());
+        let open = Finally(|| market.valve.open());
         // The step under way is seen to its end, and is the last.
-        while consumer.redrive(Redrive::default()) != Err(closed()) {
-            std::thread::yield_now();
-        }
-        market.valve.open();
+        wait_until("refusal of jobs", || consumer.redrive(Redrive::default()) == Err(closed()));
+        drop(open);
         stop.join()
     });
     assert!(stopping.is_ok());

@@ -5,15 +5,14 @@ mod house;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures_executor::block_on;
-use house::{House, Mood, Store, embedded, reference, request, soon};
+use house::{House, Mood, Store, embedded, reference, request, soon, within_a_minute};
 use punctual_broker::When;
 use punctual_broker::deliver::Delivery;
 use punctual_broker::fire::Firing;
 use punctual_broker::time::BrokerTime;
 use punctual_model::ports::{
-    ArmLimit, Armed, CancelOutcome, Found, LogPosition, PendingPage, PendingQuery, StoreError,
-    Timeline, Topics,
+    ArmLimit, Armed, CancelOutcome, Forecast, Found, LogPosition, Order, PendingPage, PendingQuery,
+    Revised, StoreError, Timeline, Topics,
 };
 use punctual_model::{
     Basis, Entry, Lane, Message, MessageId, Partition, Span, Timestamp, TopicId, TopicName,
@@ -60,7 +59,7 @@ fn a_poisoned_outlet_is_reported() {
     let error = StoreError::Poisoned("planted".into());
     house.gate.set(Mood::Refuse(error.clone()));
     house.send(&topic, When::Now);
-    assert_eq!(block_on(house.broker.failed()), error);
+    assert_eq!(within_a_minute(house.broker.failed()), error);
     house.broker.stop();
     assert_eq!(house.received(&topic), []);
 }
@@ -71,7 +70,7 @@ fn a_panic_while_firing_is_reported() {
     let topic = house.topic("orders", 1);
     house.gate.set(Mood::Panic);
     house.send(&topic, When::Now);
-    assert!(matches!(block_on(house.broker.failed()), StoreError::Poisoned(_)));
+    assert!(matches!(within_a_minute(house.broker.failed()), StoreError::Poisoned(_)));
 }
 
 /// A store that refuses every other call of claim, settle and arm.
@@ -95,6 +94,30 @@ impl Timeline for Reluctant {
 
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<CancelOutcome>, StoreError> {
         self.inner.cancel(ids).await
+    }
+
+    async fn revise(&self, orders: Vec<Order>) -> Result<Revised, StoreError> {
+        self.inner.revise(orders).await
+    }
+
+    async fn named(
+        &self,
+        topic: TopicId,
+        own_ids: Vec<Arc<str>>,
+    ) -> Result<Vec<Option<MessageId>>, StoreError> {
+        self.inner.named(topic, own_ids).await
+    }
+
+    async fn forecast(
+        &self,
+        topic: TopicId,
+        bounds: Vec<Timestamp>,
+    ) -> Result<Forecast, StoreError> {
+        self.inner.forecast(topic, bounds).await
+    }
+
+    async fn release(&self, batch: &[Armed]) -> Result<(), StoreError> {
+        self.inner.release(batch).await
     }
 
     async fn find(&self, ids: Vec<MessageId>) -> Result<Vec<Option<Found>>, StoreError> {
@@ -125,12 +148,16 @@ impl Timeline for Reluctant {
         self.inner.settle(batch).await
     }
 
+    async fn next_due(&self, lane: Lane) -> Result<Option<Timestamp>, StoreError> {
+        self.inner.next_due(lane).await
+    }
+
     fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>) {
         self.inner.listen(listener);
     }
 
-    fn counts(&self) -> Vec<(TopicId, u64)> {
-        self.inner.counts()
+    fn counts(&self, lane: Lane) -> Vec<(TopicId, u64)> {
+        self.inner.counts(lane)
     }
 }
 
@@ -143,12 +170,18 @@ fn a_busy_store_loses_and_repeats_nothing() {
     let topic = outlet.put(&TopicName::new("orders").unwrap(), settings).unwrap().id;
     let partition = Partition::new(0).unwrap();
     let second = Span::from_secs(1);
-    let entry =
-        |due| Entry { topic, partition, due, basis: Basis::Delay, message: Message::default() };
-    let mut sent = block_on(store.schedule(vec![entry(start); 20_000])).unwrap();
+    let entry = |due| Entry {
+        topic,
+        partition,
+        due,
+        basis: Basis::Delay,
+        message: Message::default(),
+        extra: None,
+    };
+    let mut sent = within_a_minute(store.schedule(vec![entry(start); 20_000])).unwrap();
     // These are ready in memory when their moment comes, more than one batch of them.
     let later = vec![entry(start.saturating_add(second)); 20_000];
-    sent.extend(block_on(store.schedule(later)).unwrap());
+    sent.extend(within_a_minute(store.schedule(later)).unwrap());
     let clock = ManualClock::new(start);
     let time = Arc::new(BrokerTime::new(Arc::new(clock.clone())));
     let delivery = Delivery::new(Arc::clone(&store), Arc::clone(&outlet), time, Arc::default());
@@ -163,7 +196,7 @@ fn a_busy_store_loses_and_repeats_nothing() {
 
 fn step_until_quiet(firing: &mut Firing<Reluctant, Reference>) {
     for _ in 0..1000 {
-        match block_on(firing.step()) {
+        match within_a_minute(firing.step()) {
             Ok(wait) if wait.is_zero() => {}
             Err(error) => assert_eq!(error, StoreError::Busy),
             Ok(_quiet) => return,

@@ -3,6 +3,7 @@
 mod consume;
 mod groups;
 mod dead;
+mod pending;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,10 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use consume::{ConsumeOptions, ReceiveOptions};
 pub(crate) use dead::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
 pub(crate) use groups::{GroupPlace, GroupSettings, GroupsCommand, ResetOptions};
+pub(crate) use pending::{
+    BulkCommand, BulkOptions, Decision, LevelsCommand, ListOptions, PendingFilter, Place,
+    RepeatOptions, SendOptions, TimeOptions, TransactionsCommand, TransferOptions,
+};
 
 /// A message broker that keeps time.
 #[derive(Debug, Parser)]
@@ -67,6 +72,11 @@ pub(crate) struct ServeOptions {
     /// When a message is on disk: fsync, interval or os [default: fsync]
     #[arg(long, value_name = "HOW")]
     pub(crate) durability: Option<String>,
+    /// Let time stand still until it is moved by hand, beginning now or at TIME: for trying out
+    /// flows that take days; the default of --durability is os then
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+          default_missing_value = "now")]
+    pub(crate) virtual_time: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -74,18 +84,72 @@ pub(crate) enum ClientCommand {
     /// Send a message, now or later
     Send(SendOptions),
     /// Show a message
-    Get {
-        /// Id of the message
-        id: String,
-    },
-    /// Cancel messages that were not delivered yet
+    Get(Place),
+    /// Cancel messages, or series of them, that were not delivered yet
     Cancel {
         /// Ids of the messages
         #[arg(required = true)]
         ids: Vec<String>,
+        /// Topic of the messages, if these are ids that their sender gave them
+        #[arg(long)]
+        topic: Option<String>,
     },
+    /// Give a pending message another time
+    Reschedule {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        time: TimeOptions,
+    },
+    /// Stop the countdown of a message
+    Pause(Place),
+    /// Let the countdown of a paused message go on
+    Resume(Place),
+    /// Deliver a pending message now
+    DeliverNow(Place),
     /// List pending messages, soonest first
     List(ListOptions),
+    /// Change many pending messages at once
+    Bulk {
+        #[command(subcommand)]
+        command: BulkCommand,
+    },
+    /// Show how much is due when, in a topic or in all
+    Forecast {
+        /// The topic
+        topic: Option<String>,
+    },
+    /// List messages that come round
+    Series {
+        /// The topic
+        topic: String,
+        /// At most so many
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Work with the delay levels
+    Levels {
+        #[command(subcommand)]
+        command: LevelsCommand,
+    },
+    /// Work with transactions
+    Transactions {
+        #[command(subcommand)]
+        command: TransactionsCommand,
+    },
+    /// Write the pending messages of a topic as lines of JSON
+    Export(TransferOptions),
+    /// Take over pending messages from lines of JSON
+    Import(TransferOptions),
+    /// Show who changed what, the latest first
+    Audit {
+        /// Only of this topic
+        #[arg(long)]
+        topic: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
     /// Receive messages for a group
     Receive(ReceiveOptions),
     /// Receive messages for a group until interrupted, and print them or run a command for each
@@ -105,61 +169,6 @@ pub(crate) enum ClientCommand {
         #[command(subcommand)]
         command: DeadCommand,
     },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SendOptions {
-    /// Topic to send to
-    pub(crate) topic: String,
-    /// Body of the message; `-`, or nothing in a pipe, reads it from standard input
-    pub(crate) body: Option<String>,
-    /// Deliver after this long: 30s, 1h30m, 40d
-    #[arg(long, group = "when", allow_hyphen_values = true)]
-    pub(crate) delay: Option<String>,
-    /// Deliver at this time: RFC 3339, or epoch milliseconds
-    #[arg(long, group = "when", value_name = "TIME", allow_hyphen_values = true)]
-    pub(crate) at: Option<String>,
-    /// Deliver after the delay of this level, 1 to 18
-    #[arg(long, group = "when", value_name = "N")]
-    pub(crate) level: Option<u64>,
-    /// Messages with the same key keep their order
-    #[arg(long)]
-    pub(crate) key: Option<String>,
-    /// Header of the message, as often as needed
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
-    pub(crate) headers: Vec<(String, String)>,
-    /// Partition to send to
-    #[arg(long)]
-    pub(crate) partition: Option<u16>,
-    /// How long after its due time it may still be given to a group: 30s, 1h
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) ttl: Option<String>,
-    /// After how many failed attempts it is a dead letter
-    #[arg(long, value_name = "N")]
-    pub(crate) max_attempts: Option<u64>,
-}
-
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("a header is written NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListOptions {
-    /// Topic to list
-    pub(crate) topic: String,
-    /// Only messages due at this time or later
-    #[arg(long, value_name = "TIME")]
-    pub(crate) from: Option<String>,
-    /// Only messages due before this time
-    #[arg(long, value_name = "TIME")]
-    pub(crate) to: Option<String>,
-    /// Only messages with this key
-    #[arg(long)]
-    pub(crate) key: Option<String>,
-    /// At most so many
-    #[arg(long, default_value_t = 100)]
-    pub(crate) limit: usize,
 }
 
 #[derive(Debug, Subcommand)]
@@ -216,6 +225,22 @@ pub(crate) struct TopicSettings {
     /// What happens past that
     #[arg(long, value_parser = ["refuse", "drop_oldest", "dead_letter_newest"])]
     pub(crate) overflow: Option<String>,
+    /// The longest delay: 1h, or none for that of the server
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) max_delay: Option<String>,
+    /// How many messages fire in a second at most, or none
+    #[arg(long, value_name = "N")]
+    pub(crate) rate_cap: Option<String>,
+    /// Each message comes up to this much later, at random: 30s, or none
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) jitter: Option<String>,
+    /// What becomes of messages missed while the server was down: all, latest, spread:10m or
+    /// skip_older_than:1h
+    #[arg(long, value_name = "HOW", value_parser = pending::catch_up)]
+    pub(crate) catch_up: Option<serde_json::Value>,
+    /// Whether deliveries are held back
+    #[arg(long)]
+    pub(crate) paused: Option<bool>,
 }
 
 #[cfg(test)]
@@ -233,5 +258,12 @@ mod tests {
     fn a_message_is_due_in_one_way() {
         let both = ["punctual", "send", "t", "x", "--delay", "1s", "--at", "5"];
         assert_eq!(Arguments::try_parse_from(both).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn what_becomes_of_missed_messages_is_written_in_a_word() {
+        assert_eq!(pending::catch_up("latest"), Ok("latest".into()));
+        assert_eq!(pending::catch_up("spread:10m"), Ok(serde_json::json!({"spread": "10m"})));
+        assert!(pending::catch_up("sometimes").is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 use ureq::Agent;
-use ureq::http::Response;
+use ureq::http::{Response, StatusCode};
 
 /// Longest time for a connection to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,22 +65,46 @@ impl Client {
         self.read(request.send(json.to_string()))
     }
 
+    /// Lines of JSON, as they are.
+    pub(crate) fn get_lines(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let (status, body) = self.body(self.agent.get(self.url(path)).call())?;
+        if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+    }
+
+    pub(crate) fn post_lines(&self, path: &str, lines: Vec<u8>) -> anyhow::Result<Value> {
+        let request = self.agent.post(self.url(path)).content_type("application/x-ndjson");
+        self.read(request.send(lines))
+    }
+
     fn url(&self, path: &str) -> String {
         format!("{}{path}", self.server)
     }
 
     fn read(&self, answer: Result<Response<ureq::Body>, ureq::Error>) -> anyhow::Result<Value> {
-        let mut answer = answer.with_context(|| format!("no answer from {}", self.server))?;
-        let status = answer.status();
-        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        let (status, body) = self.body(answer)?;
         let json: Option<Value> = serde_json::from_slice(&body).ok();
         match json {
             Some(json) if status.is_success() => Ok(json),
-            Some(problem) if problem["code"].is_string() => {
-                Err(Refusal::new(&problem, status.as_u16()).into())
-            }
-            _ => Err(anyhow!("{} does not answer as a server of punctual: {status}", self.server)),
+            _ => Err(self.refused(status, &body)),
         }
+    }
+
+    fn body(
+        &self,
+        answer: Result<Response<ureq::Body>, ureq::Error>,
+    ) -> anyhow::Result<(StatusCode, Vec<u8>)> {
+        let mut answer = answer.with_context(|| format!("no answer from {}", self.server))?;
+        let status = answer.status();
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        Ok((status, body))
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> anyhow::Error {
+        let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+        if problem["code"].is_string() {
+            return Refusal::new(&problem, status.as_u16()).into();
+        }
+        anyhow!("{} does not answer as a server of punctual: {status}", self.server)
     }
 }
 

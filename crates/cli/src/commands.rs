@@ -6,6 +6,9 @@ mod consume;
 mod groups;
 mod dead;
 mod job;
+mod pending;
+mod transactions;
+mod transfer;
 
 use std::io::{self, IsTerminal as _, Read as _};
 
@@ -14,9 +17,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use crate::args::{ClientCommand, ClientOptions, ListOptions, SendOptions};
+use crate::args::{ClientCommand, ClientOptions, RepeatOptions, SendOptions};
 use crate::client::{Client, escaped};
-use crate::output::{failure, field, fields, line};
+use crate::output::{field, fields, line};
 
 /// Most messages the server gives in one page.
 const PAGE_MESSAGES_MAX: usize = 1000;
@@ -27,9 +30,21 @@ pub(crate) fn run(options: &ClientOptions, command: ClientCommand) -> anyhow::Re
     let session = Session { client: Client::new(&options.server), json: options.json };
     match command {
         ClientCommand::Send(options) => session.send(options),
-        ClientCommand::Get { id } => session.get(&id),
-        ClientCommand::Cancel { ids } => session.cancel(&ids),
+        ClientCommand::Get(place) => session.get(&place),
+        ClientCommand::Cancel { ids, topic } => session.cancel(&ids, topic.as_deref()),
+        ClientCommand::Reschedule { place, time } => session.reschedule(&place, time),
+        ClientCommand::Pause(place) => session.set_paused(&place, true),
+        ClientCommand::Resume(place) => session.set_paused(&place, false),
+        ClientCommand::DeliverNow(place) => session.deliver_now(&place),
         ClientCommand::List(options) => session.list(&options),
+        ClientCommand::Bulk { command } => session.bulk(command),
+        ClientCommand::Forecast { topic } => session.forecast(topic.as_deref()),
+        ClientCommand::Series { topic, limit } => session.series(&topic, limit),
+        ClientCommand::Levels { command } => session.levels(command),
+        ClientCommand::Transactions { command } => session.transactions(command),
+        ClientCommand::Export(options) => session.export(&options),
+        ClientCommand::Import(options) => session.import(&options),
+        ClientCommand::Audit { topic, limit } => session.audit(topic.as_deref(), limit),
         ClientCommand::Receive(options) => session.receive(&options),
         ClientCommand::Consume(options) => consume::run(session, options),
         ClientCommand::Topics { command } => session.topics(command),
@@ -50,43 +65,9 @@ impl Session {
         if self.json {
             line(&answer.to_string())
         } else {
-            line(&format!("{}  due {}", field(&answer, "id"), field(&answer, "due")))
+            let before = if answer["duplicate"] == true { "  sent before" } else { "" };
+            line(&format!("{}  due {}{before}", field(&answer, "id"), field(&answer, "due")))
         }
-    }
-
-    fn get(&self, id: &str) -> anyhow::Result<()> {
-        let answer = self.client.get(&format!("/v1/messages/{}", escaped(id)))?;
-        self.show(&answer)
-    }
-
-    /// Tries every id; the first refusal is told at once and the code at the end.
-    fn cancel(&self, ids: &[String]) -> anyhow::Result<()> {
-        let mut refused = 0;
-        for id in ids {
-            match self.client.delete(&format!("/v1/messages/{}", escaped(id))) {
-                Ok(answer) if self.json => {
-                    line(&json!({"id": id, "result": answer["result"]}).to_string())?;
-                }
-                Ok(answer) => line(&format!("{id}  {}", field(&answer, "result")))?,
-                Err(error) => {
-                    refused += 1;
-                    // The code is told for all of them at the end.
-                    let _code = failure(&error.context(format!("{id} was not cancelled")));
-                }
-            }
-        }
-        if refused > 0 { bail!("{refused} of {} were not cancelled", ids.len()) } else { Ok(()) }
-    }
-
-    fn list(&self, options: &ListOptions) -> anyhow::Result<()> {
-        let path = format!("/v1/topics/{}/scheduled", escaped(&options.topic));
-        let parameters = [
-            ("from", options.from.as_deref()),
-            ("to", options.to.as_deref()),
-            ("key", options.key.as_deref()),
-        ];
-        let path = with_parameters(path, &parameters);
-        self.pages(&path, "messages", options.limit, |message| self.listed(message))
     }
 
     fn listed(&self, message: &Value) -> anyhow::Result<()> {
@@ -164,6 +145,10 @@ fn message(options: SendOptions) -> anyhow::Result<Value> {
         ("partition", options.partition.map(Value::from)),
         ("ttl", options.ttl.map(Value::from)),
         ("max_attempts", options.max_attempts.map(Value::from)),
+        ("id", options.id.map(Value::from)),
+        ("on_conflict", options.replace.then(|| "replace".into())),
+        ("catch_up", options.catch_up),
+        ("repeat", repeat(options.repeat)),
         ("headers", headers),
     ] {
         if let Some(value) = value {
@@ -171,6 +156,13 @@ fn message(options: SendOptions) -> anyhow::Result<Value> {
         }
     }
     Ok(Value::Object(message))
+}
+
+/// When a message comes round, as the API takes it.
+fn repeat(options: RepeatOptions) -> Option<Value> {
+    let RepeatOptions { every, cron, tz, count, until } = options;
+    let rule = every.is_some() || cron.is_some();
+    rule.then(|| json!({"every": every, "cron": cron, "zone": tz, "count": count, "until": until}))
 }
 
 /// Headers as the API takes them, if there are any.

@@ -28,8 +28,9 @@ pub(crate) fn run(options: ServeOptions) -> ExitCode {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
+    let virtual_time = options.virtual_time.clone();
     let served = gather(options)
-        .and_then(|file| Config::try_from(file).map_err(Into::into))
+        .and_then(|file| configure(file, virtual_time.as_deref()))
         .and_then(|config| {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .enable_all()
@@ -41,6 +42,15 @@ pub(crate) fn run(options: ServeOptions) -> ExitCode {
             code
         });
     served.unwrap_or_else(|error| failure(&error))
+}
+
+/// The configuration, and where virtual time begins, which has no key.
+fn configure(file: ConfigFile, virtual_time: Option<&str>) -> anyhow::Result<Config> {
+    let config = Config::try_from(file)?;
+    match virtual_time {
+        Some(start) => Ok(config.with_virtual_time(start)?),
+        None => Ok(config),
+    }
 }
 
 /// The first signal asks the server to finish, the second ends it at once.
@@ -107,6 +117,13 @@ fn gather(options: ServeOptions) -> anyhow::Result<ConfigFile> {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     });
     file.read_environment(variables)?;
+    let unsaid = |(name, _, source): (&str, &str, &Source)| {
+        name == "store.durability" && *source == Source::Default
+    };
+    if options.virtual_time.is_some() && file.values().any(unsaid) {
+        // What is only played need not outlive a loss of power.
+        file.set("store.durability", "os".to_owned(), Source::Flag("--virtual-time"))?;
+    }
     for (name, flag, value) in [
         ("store.data", "--data", options.data),
         ("http.listen", "--http", options.http),

@@ -2,11 +2,13 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod command_support;
+mod process_support;
 
 use std::io::Write as _;
 use std::process::{Output, Stdio};
 
 use command_support::{Server, punctual, text};
+use process_support::{PATIENCE, wait_for};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -130,7 +132,7 @@ fn a_signal_ends_the_server_well() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start();
         server.signal(signal);
-        assert_eq!(server.process.wait().unwrap().code(), Some(0), "{signal}");
+        assert_eq!(server.wait_for_end().code(), Some(0), "{signal}");
     }
 }
 
@@ -141,13 +143,14 @@ fn a_second_signal_ends_the_server_at_once() {
         std::net::TcpStream::connect(server.url.trim_start_matches("http://")).unwrap();
     let head = b"POST /v1/topics/t/publish HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n\
                  expect: 100-continue\r\n\r\n";
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(head).unwrap();
     // The server is waiting for a body that will not come.
     let mut line = [0; 25];
     std::io::Read::read_exact(&mut stream, &mut line).unwrap();
     server.signal("TERM");
     let closed = || std::net::TcpStream::connect(server.url.trim_start_matches("http://")).is_err();
-    while !closed() {}
+    wait_for("the port to be closed", || closed().then_some(()));
     server.signal("TERM");
-    assert_eq!(server.process.wait().unwrap().code(), Some(130));
+    assert_eq!(server.wait_for_end().code(), Some(130));
 }

@@ -2,11 +2,14 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod command_support;
+mod process_support;
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Child;
 
 use command_support::{Server, punctual, signal, text};
+use process_support::wait_for;
 use serde_json::{Value, json};
 
 /// Lines of a command that goes on.
@@ -90,12 +93,9 @@ fn a_command_is_run_for_each_message() {
     assert_eq!(printed.next().as_deref(), Some("t k 1 good"));
     server.json(&["send", "t", "bad"]);
     assert_eq!(printed.next().as_deref(), Some("t  1 bad"));
-    let letter = loop {
-        // The command has spoken; that it failed is told to the server a moment later.
-        if let Some(letter) = server.json(&["dead", "list", "t", "--group", "g"]).pop() {
-            break letter;
-        }
-    };
+    // The command has spoken; that it failed is told to the server a moment later.
+    let list = ["dead", "list", "t", "--group", "g"];
+    let (letter, _) = wait_for("a dead letter", || server.json(&list).pop());
     assert_eq!((&letter["body"], &letter["last_error"]), (&json!("bad"), &json!("no luck")));
     assert_eq!(letter["reason"], "attempts_exhausted");
     ends_well(consumer);
@@ -114,8 +114,11 @@ fn an_interrupt_lets_the_command_at_work_finish() {
     server.json(&["send", "t", "x"]);
     assert_eq!(printed.next().as_deref(), Some("begun"));
     signal(&consumer, "INT");
-    std::fs::write(&pipe, "go on\n").unwrap();
+    // Opened for both ways, it does not wait for a reader that may never come.
+    let mut writing = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    writing.write_all(b"go on\n").unwrap();
     assert_eq!(printed.next().as_deref(), Some("go on"));
+    drop(writing);
     assert_eq!(printed.next().as_deref(), Some("ended"));
     assert_eq!(consumer.wait().unwrap().code(), Some(0));
     let group = show_group(&server);
@@ -187,7 +190,7 @@ fn groups_by_command_line() {
 #[test]
 fn dead_letters_by_command_line() {
     let server = Server::start();
-    server.json(&["groups", "create", "t", "g", "--max-attempts", "1", "--lease", "1s"]);
+    server.json(&["groups", "create", "t", "g", "--max-attempts", "1", "--lease", "1m"]);
     let reject = ["consume", "t", "--group", "g", "--exec", "cat >/dev/null; echo no >&2; exit 1"];
     let consumer = server.start_command(&reject);
     let ids: Vec<String> = (0..4)
@@ -195,7 +198,7 @@ fn dead_letters_by_command_line() {
         .map(|sent| sent["id"].as_str().unwrap().to_owned())
         .collect();
     let list = ["dead", "list", "t", "--group", "g"];
-    while server.json(&list).len() < 4 {}
+    wait_for("four dead letters", || (server.json(&list).len() == 4).then_some(()));
     ends_well(consumer);
     let shown = server.json(&["dead", "show", "t", "--group", "g", &ids[1]]);
     assert_eq!((&shown[0]["key"], &shown[0]["last_error"]), (&json!("k1"), &json!("no")));
@@ -234,7 +237,9 @@ fn a_backlog_is_moved_by_command_line() {
     // Everything is delivered once another group has got it.
     let mut seen = 0;
     while seen < 3 {
-        seen += server.json(&["receive", "t", "--group", "w", "--wait", "20s", "--ack"]).len();
+        let more = server.json(&["receive", "t", "--group", "w", "--wait", "20s", "--ack"]).len();
+        assert!(more > 0, "{seen} of 3 came");
+        seen += more;
     }
     let moved = server.json(&["groups", "drain", "t", "g", "--to", "elsewhere"]);
     assert_eq!(moved.len(), 3);

@@ -4,16 +4,17 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod command_support;
+mod process_support;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use command_support::{Server, signal, text};
+use command_support::{LIMIT_SECONDS, Server, signal, text};
+use process_support::wait_for;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const LIMIT_SECONDS: &str = "60";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 fn example(name: &str) -> PathBuf {
@@ -52,12 +53,9 @@ fn group(server: &Server, topic: &str, group: &str) -> Value {
 
 /// The dead letters of a group, once there are so many.
 fn letters(server: &Server, topic: &str, group: &str, count: usize) -> Vec<Value> {
-    loop {
-        let letters = server.json(&["dead", "list", topic, "--group", group]);
-        if letters.len() >= count {
-            return letters;
-        }
-    }
+    let list = ["dead", "list", topic, "--group", group];
+    let ask = || Some(server.json(&list)).filter(|letters| letters.len() >= count);
+    wait_for("dead letters", ask).0
 }
 
 #[test]
@@ -107,10 +105,12 @@ fn the_worker_acks_gives_back_and_stops_in_order() {
     };
     assert_eq!(told("fail"), Some(json!(["attempts_exhausted", 2, "attempt 2 failed"])));
     assert_eq!(told("nonsense"), Some(json!(["rejected", 1, "no such job"])));
-    server.json(&["send", "jobs", "sleep 1"]);
-    while group(&server, "jobs", "workers")["in_flight"] != 1 {}
+    server.json(&["send", "jobs", "sleep 3"]);
+    wait_for("the job to be begun", || {
+        (group(&server, "jobs", "workers")["in_flight"] == 1).then_some(())
+    });
     signal(&worker, "TERM");
-    assert_eq!(lines.next().as_deref(), Some("done: sleep 1"));
+    assert_eq!(lines.next().as_deref(), Some("done: sleep 3"));
     assert_eq!(worker.wait().unwrap().code(), Some(0));
     assert_eq!(group(&server, "jobs", "workers")["lag"], 0, "what was at hand was acked");
 }
@@ -139,7 +139,7 @@ fn the_webhook_takes_what_is_signed_and_nothing_else() {
     push("hook", SECRET);
     server.json(&["send", "orders", "order 42", "--key", "42", "--delay", "100ms"]);
     assert_eq!(lines.next().as_deref(), Some("key 42, attempt 1: order 42"));
-    while group(&server, "orders", "hook")["lag"] != 0 {}
+    wait_for("the ack", || (group(&server, "orders", "hook")["lag"] == 0).then_some(()));
     push("forger", "guessed");
     let letters = letters(&server, "orders", "forger", 1);
     assert_eq!(letters[0]["last_error"], "HTTP 401");

@@ -78,5 +78,6 @@ fn message(topic: TopicId, start: u64, number: u64) -> Option<Armed> {
         basis: Basis::Delay,
         message: Message { key, headers, body: format!("{number:0100}").into() },
         origin: Origin(0),
+        extra: None,
     })
 }

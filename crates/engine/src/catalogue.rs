@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_model::limits::TOPICS_MAX;
 use punctual_model::ports::{GroupError, Topic, TopicError};
-use punctual_model::{TopicId, TopicKind, TopicName, TopicSettings};
+use punctual_model::{DelayLevels, TopicId, TopicKind, TopicName, TopicSettings};
 
 /// The topics there are.
 #[derive(Debug, Default)]
@@ -13,13 +13,15 @@ pub(crate) struct Catalogue {
     by_name: BTreeMap<TopicName, Arc<Topic>>,
     by_id: HashMap<TopicId, Arc<Topic>>,
     next: u32,
+    /// The delay levels of topics that have none of their own.
+    pub(crate) levels: DelayLevels,
 }
 
 impl Catalogue {
     /// The topics of a checkpoint; new ones get numbers from `next` on.
     #[must_use]
-    pub(crate) fn new(topics: Vec<Topic>, next: u32) -> Self {
-        let mut catalogue = Self { next, ..Self::default() };
+    pub(crate) fn new(topics: Vec<Topic>, next: u32, levels: DelayLevels) -> Self {
+        let mut catalogue = Self { next, levels, ..Self::default() };
         for topic in topics {
             catalogue.put(topic);
         }

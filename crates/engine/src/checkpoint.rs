@@ -6,9 +6,9 @@
 //! ```text
 //! magic 8 · version u32 · crc32c u32 (of the rest) · length u64 · generation u64 · journal u64 ·
 //! journal end u64 · next run u64 · next topic u64 · period start u64 · topics · log ends ·
-//! groups · message lane · retry lane
+//! groups · message lane · retry lane · count varint, numbers of the files of ids u64 … · levels
 //! lane: first sequence of the tables u64 · next sequence u64 · table ended (set) ·
-//!       cancelled (set) · cancelled before (set) · runs
+//!       cancelled (set) · cancelled before (set) · cancelled long ago (set) · runs
 //! set: length u64 · portable roaring treemap
 //! ```
 
@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use punctual_model::ports::{StoreError, Topic};
-use punctual_model::{Key, Lane, Partition, Sequence, Timestamp, TopicId};
+use punctual_model::{DelayLevels, Key, Lane, Partition, Sequence, Timestamp, TopicId};
 use roaring::RoaringTreemap;
 
 use crate::codec::{self, Malformed};
@@ -29,7 +29,9 @@ use crate::lanes::PerLane;
 use crate::log::LogEnd;
 
 const MAGIC: &[u8; 8] = b"PUNCTCHK";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The version of format 2: no own ids, no levels.
+const VERSION_2: u32 = 2;
 /// The version of format 1: one lane, no groups.
 const OLD_VERSION: u32 = 1;
 const FRONT: usize = 8 + 4 + 4 + 8;
@@ -57,6 +59,10 @@ pub(crate) struct Checkpoint {
     pub groups: Groups,
     /// What is pending in each lane.
     pub lanes: PerLane<SavedLane>,
+    /// The files of the table of ids, newest first.
+    pub ids: Vec<u64>,
+    /// The delay levels.
+    pub levels: DelayLevels,
 }
 
 /// A lane as the checkpoint remembers it.
@@ -69,8 +75,8 @@ pub(crate) struct SavedLane {
     pub next: Sequence,
     /// What ended among the entries that the journal will bring back.
     pub ended: RoaringTreemap,
-    /// Cancelled in this period, and in the one before.
-    pub cancelled: [RoaringTreemap; 2],
+    /// Cancelled in this period, in the one before, and earlier.
+    pub cancelled: [RoaringTreemap; 3],
     /// The runs.
     pub runs: Vec<SavedRun>,
 }
@@ -195,6 +201,11 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
     for (_, lane) in checkpoint.lanes.iter() {
         put_lane(&mut out, lane)?;
     }
+    codec::put_varint(&mut out, checkpoint.ids.len() as u64);
+    for number in &checkpoint.ids {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    change::encode_levels(&mut out, &checkpoint.levels);
     let length = (out.len() - FRONT) as u64;
     let checksum = crc32c::crc32c(out.get(FRONT..).unwrap_or_default());
     let mut front = Vec::with_capacity(FRONT);
@@ -245,13 +256,22 @@ fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
         return Err(Malformed);
     }
     match version {
-        VERSION => decode_present(rest),
+        VERSION => {
+            let mut checkpoint = decode_shared(rest, version)?;
+            for _ in 0..codec::get_length(rest)? {
+                checkpoint.ids.push(codec::get_u64(rest)?);
+            }
+            checkpoint.levels = change::decode_levels(rest)?;
+            Ok(checkpoint)
+        }
+        VERSION_2 => decode_shared(rest, version),
         OLD_VERSION => decode_old(rest),
         _ => Err(Malformed),
     }
 }
 
-fn decode_present(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
+/// Reads what all versions but the first have.
+fn decode_shared(rest: &mut &[u8], version: u32) -> Result<Checkpoint, Malformed> {
     let mut checkpoint = Checkpoint {
         generation: codec::get_u64(rest)?,
         journal: Position(codec::get_u64(rest)?),
@@ -262,11 +282,14 @@ fn decode_present(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
         ..Checkpoint::default()
     };
     for _ in 0..codec::get_length(rest)? {
-        checkpoint.topics.push(change::decode_topic(rest)?);
+        checkpoint.topics.push(match version {
+            VERSION_2 => change::decode_topic_2(rest)?,
+            _ => change::decode_topic(rest)?,
+        });
     }
     checkpoint.log_ends = get_log_ends(rest)?;
     checkpoint.groups = Groups::decode(rest)?;
-    checkpoint.lanes = PerLane::try_new(|lane| get_lane(rest, lane))?;
+    checkpoint.lanes = PerLane::try_new(|lane| get_lane(rest, lane, version))?;
     Ok(checkpoint)
 }
 
@@ -281,7 +304,7 @@ fn decode_old(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
     let next_topic = u32::try_from(codec::get_u64(rest)?).map_err(|_e| Malformed)?;
     let period_start = Timestamp::from_millis(codec::get_u64(rest)?).ok_or(Malformed)?;
     message.ended = codec::get_set(rest)?;
-    message.cancelled = [codec::get_set(rest)?, codec::get_set(rest)?];
+    message.cancelled = get_two_sets(rest)?;
     let mut topics = Vec::new();
     for _ in 0..codec::get_length(rest)? {
         topics.push(change::decode_old_topic(rest)?);
@@ -301,8 +324,8 @@ fn decode_old(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
         period_start,
         topics,
         log_ends,
-        groups: Groups::default(),
         lanes,
+        ..Checkpoint::default()
     })
 }
 
@@ -320,7 +343,12 @@ fn get_log_ends(rest: &mut &[u8]) -> Result<Vec<LogEnd>, Malformed> {
     Ok(ends)
 }
 
-fn get_lane(rest: &mut &[u8], lane: Lane) -> Result<SavedLane, Malformed> {
+/// The cancels of a version that did not keep old ones apart.
+fn get_two_sets(rest: &mut &[u8]) -> Result<[RoaringTreemap; 3], Malformed> {
+    Ok([codec::get_set(rest)?, codec::get_set(rest)?, RoaringTreemap::new()])
+}
+
+fn get_lane(rest: &mut &[u8], lane: Lane, version: u32) -> Result<SavedLane, Malformed> {
     let sequence = |rest: &mut &[u8]| {
         let sequence = Sequence::new(codec::get_u64(rest)?);
         sequence.filter(|sequence| sequence.lane() == lane).ok_or(Malformed)
@@ -329,7 +357,11 @@ fn get_lane(rest: &mut &[u8], lane: Lane) -> Result<SavedLane, Malformed> {
         first: sequence(rest)?,
         next: sequence(rest)?,
         ended: codec::get_set(rest)?,
-        cancelled: [codec::get_set(rest)?, codec::get_set(rest)?],
+        cancelled: if version == VERSION_2 {
+            get_two_sets(rest)?
+        } else {
+            [codec::get_set(rest)?, codec::get_set(rest)?, codec::get_set(rest)?]
+        },
         runs: Vec::new(),
     };
     for _ in 0..codec::get_length(rest)? {

@@ -127,6 +127,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn forget(&self, offset: u64, len: u64) {
         let _hint = (offset, len);
     }
+
+    /// Bytes that will be read in a moment. A hint, nothing more.
+    fn expect(&self, offset: u64, len: u64) {
+        let _hint = (offset, len);
+    }
 }
 
 /// Reads exactly `len` bytes.
@@ -275,8 +280,18 @@ impl DiskFile for RealFile {
     }
 
     fn forget(&self, offset: u64, len: u64) {
+        self.advise(offset, len, Advice::DontNeed);
+    }
+
+    fn expect(&self, offset: u64, len: u64) {
+        self.advise(offset, len, Advice::WillNeed);
+    }
+}
+
+impl RealFile {
+    fn advise(&self, offset: u64, len: u64, advice: Advice) {
         let len = std::num::NonZeroU64::new(len);
-        if let Err(error) = rustix::fs::fadvise(self.0.as_fd(), offset, len, Advice::DontNeed) {
+        if let Err(error) = rustix::fs::fadvise(self.0.as_fd(), offset, len, advice) {
             tracing::debug!(%error, "the hint was not taken");
         }
     }

@@ -4,9 +4,10 @@
 //! keeps up (tables to runs, checkpoints, retention); one answers questions that need the disk.
 //! Whoever fires brings a thread of their own.
 
+mod seams;
+
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,20 +15,10 @@ use std::time::Duration;
 
 use futures_channel::oneshot;
 use parking_lot::{Condvar, Mutex};
-use punctual_model::group::{
-    Group, GroupChange, GroupId, GroupName, GroupSettings, Source, Standing, Start,
-};
-use punctual_model::ports::{
-    ArmLimit, Armed, CancelOutcome, Delivered, Found, GroupError, Groups, LogBounds, LogPosition,
-    Outlet, PendingPage, PendingQuery, Pulled, StoreError, Timeline, Topic, TopicError, Topics,
-};
-use punctual_model::{
-    Buckets, Clock, Entry, Histogram, Lane, MessageId, Partition, Sequence, Timestamp, TopicId,
-    TopicName, TopicSettings,
-};
+use punctual_model::ports::{GroupError, StoreError, TopicError};
+use punctual_model::{Buckets, Clock, Histogram, MessageId, Timestamp};
 
 use crate::disk::Disk;
-use crate::journal::change::{Draft, Slot};
 use crate::lanes::PerLane;
 use crate::options::{Durability, Options};
 use crate::queue::Queue;
@@ -161,6 +152,10 @@ impl Engine {
         }
     }
 
+    fn now(&self) -> Timestamp {
+        self.shared.clock.read().timestamp()
+    }
+
     fn submit(&self, request: Request) -> oneshot::Receiver<Result<Outcome, CommitError>> {
         let (answer, receiver) = oneshot::channel();
         self.shared.enqueue(request, answer);
@@ -196,7 +191,9 @@ impl Engine {
         answer.unwrap_or(Err(StoreError::Closed.into())).map_err(|error| match error {
             CommitError::Group(error) => error,
             CommitError::Store(error) => GroupError::Store(error),
-            CommitError::Topic(_) | CommitError::AskLogs(_) => StoreError::Busy.into(),
+            CommitError::Topic(_) | CommitError::AskLogs(_) | CommitError::Later(_) => {
+                StoreError::Busy.into()
+            }
         })
     }
 
@@ -242,6 +239,7 @@ impl Shared {
             for (answer, outcome) in answers.into_iter().zip(outcomes) {
                 match outcome {
                     Err(CommitError::AskLogs(ids)) => self.ask_logs(ids, answer),
+                    Err(CommitError::Later(request)) => self.enqueue(*request, answer),
                     outcome => send(answer, outcome),
                 }
             }
@@ -386,206 +384,5 @@ impl Shared {
             drop(questions);
             question(&self.store);
         }
-    }
-}
-
-impl Timeline for Engine {
-    fn schedule(
-        &self,
-        batch: Vec<Entry>,
-    ) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send {
-        let draft = Draft::new(&batch, Lane::Message);
-        let slots = draft.slots.clone();
-        let answer = self.submit(Request::Schedule(draft));
-        async move {
-            match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
-                Ok(Outcome::Scheduled(first)) => Ok(ids(first, &slots)),
-                Ok(_) => Err(StoreError::Closed),
-                Err(error) => Err(store_refusal(error)),
-            }
-        }
-    }
-
-    fn cancel(
-        &self,
-        ids: Vec<MessageId>,
-    ) -> impl Future<Output = Result<Vec<CancelOutcome>, StoreError>> + Send {
-        let answer = self.submit(Request::Cancel(ids, InLogs::Unknown));
-        async move {
-            match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
-                Ok(Outcome::Cancelled(outcomes)) => Ok(outcomes),
-                Ok(_) => Err(StoreError::Closed),
-                Err(error) => Err(store_refusal(error)),
-            }
-        }
-    }
-
-    fn find(
-        &self,
-        ids: Vec<MessageId>,
-    ) -> impl Future<Output = Result<Vec<Option<Found>>, StoreError>> + Send {
-        self.ask(move |store| store.find(&ids))
-    }
-
-    fn pending(
-        &self,
-        query: PendingQuery,
-    ) -> impl Future<Output = Result<PendingPage, StoreError>> + Send {
-        self.ask(move |store| store.pending(query))
-    }
-
-    async fn arm(
-        &self,
-        lane: Lane,
-        until: Timestamp,
-        limit: ArmLimit,
-    ) -> Result<Vec<Armed>, StoreError> {
-        let armed = self.shared.store.arm(lane, until, limit);
-        self.shared.tell_room();
-        armed
-    }
-
-    async fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
-        self.shared.store.claim(batch)
-    }
-
-    async fn settle(&self, batch: &[Armed]) -> Result<(), StoreError> {
-        self.shared.store.settle(batch);
-        Ok(())
-    }
-
-    fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>) {
-        self.shared.store.listen(listener);
-    }
-
-    fn counts(&self) -> Vec<(TopicId, u64)> {
-        self.shared.store.counts()
-    }
-}
-
-/// The ids of entries that were numbered from `first` on.
-fn ids(first: Sequence, slots: &[Slot]) -> Vec<MessageId> {
-    let id = |(index, slot): (u64, &Slot)| {
-        let sequence = Sequence::new(first.get() + index).unwrap_or(Sequence::MAX);
-        MessageId { key: slot.key(sequence), topic: slot.topic, partition: slot.partition }
-    };
-    (0u64..).zip(slots).map(id).collect()
-}
-
-fn store_refusal(error: CommitError) -> StoreError {
-    match error {
-        CommitError::Store(error) => error,
-        // None of them comes back to those who schedule or cancel.
-        CommitError::Topic(_) | CommitError::Group(_) | CommitError::AskLogs(_) => StoreError::Busy,
-    }
-}
-
-impl Outlet for Engine {
-    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
-        self.shared.store.deliver(batch, now)
-    }
-}
-
-impl Groups for Engine {
-    fn put(
-        &self,
-        topic: TopicId,
-        name: &GroupName,
-        settings: GroupSettings,
-        start: Start,
-    ) -> Result<Arc<Group>, GroupError> {
-        match self.submit_for_group(Request::PutGroup(topic, name.clone(), settings, start))? {
-            Outcome::Group(group) => Ok(group),
-            _ => Err(StoreError::Closed.into()),
-        }
-    }
-
-    fn delete(&self, id: GroupId) -> Result<bool, GroupError> {
-        match self.submit_for_group(Request::DeleteGroup(id))? {
-            Outcome::Deleted(deleted) => Ok(deleted),
-            _ => Err(StoreError::Closed.into()),
-        }
-    }
-
-    fn by_name(&self, topic: TopicId, name: &GroupName) -> Option<Arc<Group>> {
-        self.shared.store.group_by_name(topic, name)
-    }
-
-    fn list(&self) -> Vec<Arc<Group>> {
-        self.shared.store.groups()
-    }
-
-    fn pull(&self, source: Source, from: u64, limit: usize) -> Result<Pulled, TopicError> {
-        self.shared.store.pull(source, from, limit)
-    }
-
-    fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError> {
-        self.shared.store.standing(id, oldest)
-    }
-
-    fn apply(
-        &self,
-        changes: Vec<GroupChange>,
-        entries: Vec<Entry>,
-    ) -> Pin<Box<dyn Future<Output = Result<Vec<MessageId>, StoreError>> + Send>> {
-        let draft = (!entries.is_empty()).then(|| Draft::new(&entries, Lane::Retry));
-        let slots = draft.as_ref().map(|draft| draft.slots.clone()).unwrap_or_default();
-        let answer = self.submit(Request::Progress(changes, draft));
-        Box::pin(async move {
-            match answer.await.unwrap_or(Err(StoreError::Closed.into())) {
-                Ok(Outcome::Progressed(first)) => Ok(ids(first.unwrap_or_default(), &slots)),
-                Ok(_) => Err(StoreError::Closed),
-                Err(error) => Err(store_refusal(error)),
-            }
-        })
-    }
-}
-
-impl Topics for Engine {
-    fn put(&self, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>, TopicError> {
-        match self.submit_and_wait(Request::PutTopic(name.clone(), settings))? {
-            Outcome::Topic(topic) => Ok(topic),
-            _ => Err(StoreError::Closed.into()),
-        }
-    }
-
-    fn delete(&self, name: &TopicName) -> Result<bool, TopicError> {
-        match self.submit_and_wait(Request::DeleteTopic(name.clone()))? {
-            Outcome::Deleted(deleted) => Ok(deleted),
-            _ => Err(StoreError::Closed.into()),
-        }
-    }
-
-    fn by_name(&self, name: &TopicName) -> Option<Arc<Topic>> {
-        self.shared.store.topic_by_name(name)
-    }
-
-    fn by_id(&self, id: TopicId) -> Option<Arc<Topic>> {
-        self.shared.store.topic_by_id(id)
-    }
-
-    fn list(&self) -> Vec<Arc<Topic>> {
-        self.shared.store.topics()
-    }
-
-    fn read(&self, from: LogPosition, limit: usize) -> Result<Vec<Delivered>, TopicError> {
-        self.shared.store.logs.read(from, limit)
-    }
-
-    fn bounds(&self, topic: TopicId, partition: Partition) -> Result<LogBounds, TopicError> {
-        self.shared.store.logs.bounds(topic, partition)
-    }
-
-    fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError> {
-        self.shared.store.logs.locate(id)
-    }
-
-    fn offset_at(
-        &self,
-        topic: TopicId,
-        partition: Partition,
-        time: Timestamp,
-    ) -> Result<u64, TopicError> {
-        self.shared.store.logs.offset_at(topic, partition, time)
     }
 }

@@ -13,6 +13,7 @@ mod record;
 mod lanes;
 pub mod journal;
 pub mod timeline;
+pub mod ids;
 pub mod log;
 mod checkpoint;
 mod catalogue;

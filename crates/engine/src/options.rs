@@ -52,7 +52,7 @@ impl Default for Options {
             near_bytes: 32 << 20,
             journal_file_bytes: 64 << 20,
             reserve_bytes: 64 << 20,
-            block_bytes: 64 << 10,
+            block_bytes: 16 << 10,
             runs_max: 256,
             horizon: Span::from_secs(5),
             checkpoint_interval: Duration::from_secs(10),

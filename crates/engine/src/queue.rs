@@ -129,7 +129,12 @@ mod tests {
     const ROOM: fn(Lane) -> bool = |_| true;
 
     fn draft(lane: Lane, bytes: usize) -> Request {
-        Request::Schedule(Draft { lane, bytes: vec![0; bytes], slots: Vec::new() })
+        Request::Schedule(Draft {
+            lane,
+            bytes: vec![0; bytes],
+            slots: Vec::new(),
+            patches: Vec::new(),
+        })
     }
 
     fn queue(requests: impl IntoIterator<Item = Request>) -> Queue<usize> {

@@ -2,20 +2,27 @@
 //!
 //! ```text
 //! flags u8 · topic varint · partition varint · key (length + 1, or 0 for none) ·
-//! header count varint · (name, value)… · body to the end
+//! extra, if the flags say so · header count varint · (name, value)… · body to the end
 //! ```
+//!
+//! The extra is in `record/extra.rs`.
 //!
 //! Due time and sequence are not part of it: they order the records and are kept by whoever holds
 //! them. Checksums are over whole groups and blocks, one level up.
 
+mod extra;
+
 use bytes::Bytes;
 use punctual_model::limits::{HEADERS_MAX, OWN_HEADERS_MAX};
-use punctual_model::{Basis, Entry, Header, Message, Partition, TopicId};
+use punctual_model::{Basis, Entry, Extra, Header, Message, Partition, TopicId};
 
 use crate::codec::{self, Malformed};
 
+pub(crate) use extra::{LINK_BYTES, Patch, put_id};
+
 const FLAG_DATE: u8 = 1;
-const FLAGS_KNOWN: u8 = FLAG_DATE;
+const FLAG_EXTRA: u8 = 2;
+const FLAGS_KNOWN: u8 = FLAG_DATE | FLAG_EXTRA;
 
 /// What a stored record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,15 +35,18 @@ pub(crate) struct Record {
     pub basis: Basis,
     /// What to deliver.
     pub message: Message,
+    /// What few records have beside that.
+    pub extra: Option<Box<Extra>>,
 }
 
-/// Appends the stored form of `entry`.
-pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry) {
+/// Appends the stored form of `entry`. Answers the places where ids are still to be put in.
+pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry) -> Vec<Patch> {
     let message = &entry.message;
-    out.push(match entry.basis {
+    let date = match entry.basis {
         Basis::Delay => 0,
         Basis::Date => FLAG_DATE,
-    });
+    };
+    out.push(date | if entry.extra.is_some() { FLAG_EXTRA } else { 0 });
     codec::put_varint(out, u64::from(entry.topic.get()));
     codec::put_varint(out, u64::from(entry.partition.get()));
     match &message.key {
@@ -46,12 +56,14 @@ pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry) {
             out.extend_from_slice(key);
         }
     }
+    let patches = entry.extra.as_ref().map_or_else(Vec::new, |extra| extra::encode(out, extra));
     codec::put_varint(out, message.headers.len() as u64);
     for header in &message.headers {
         codec::put_bytes(out, header.name.as_bytes());
         codec::put_bytes(out, &header.value);
     }
     out.extend_from_slice(&message.body);
+    patches
 }
 
 /// Reads a stored record; the message shares the memory of `content`.
@@ -60,8 +72,9 @@ pub(crate) fn encode(out: &mut Vec<u8>, entry: &Entry) {
 /// [`Malformed`] for bytes that [`encode`] does not write.
 pub(crate) fn decode(content: &Bytes) -> Result<Record, Malformed> {
     let mut rest: &[u8] = content;
-    let (basis, topic, partition) = decode_front(&mut rest)?;
+    let front = decode_front(&mut rest)?;
     let key = decode_key(&mut rest)?.map(|key| codec::share(content, key));
+    let extra = decode_extra(&front, &mut rest)?;
     let count = codec::get_length(&mut rest)?;
     if count > HEADERS_MAX + OWN_HEADERS_MAX {
         return Err(Malformed);
@@ -75,7 +88,8 @@ pub(crate) fn decode(content: &Bytes) -> Result<Record, Malformed> {
         headers.push(Header { name: name.to_owned(), value });
     }
     let message = Message { key, headers, body: codec::share(content, rest) };
-    Ok(Record { topic, partition, basis, message })
+    let Front { topic, partition, basis, .. } = front;
+    Ok(Record { topic, partition, basis, message, extra })
 }
 
 /// The front of a stored record.
@@ -87,6 +101,8 @@ pub(crate) struct Peeked<'a> {
     pub partition: Partition,
     /// The key of the message.
     pub key: Option<&'a [u8]>,
+    /// Whether it has an extra.
+    pub has_extra: bool,
 }
 
 /// Where a stored record goes and its key, without reading the rest.
@@ -95,11 +111,32 @@ pub(crate) struct Peeked<'a> {
 /// [`Malformed`] for bytes that [`encode`] does not write.
 pub(crate) fn peek(content: &[u8]) -> Result<Peeked<'_>, Malformed> {
     let mut rest = content;
-    let (_, topic, partition) = decode_front(&mut rest)?;
-    Ok(Peeked { topic, partition, key: decode_key(&mut rest)? })
+    let Front { topic, partition, has_extra, .. } = decode_front(&mut rest)?;
+    Ok(Peeked { topic, partition, key: decode_key(&mut rest)?, has_extra })
 }
 
-fn decode_front(rest: &mut &[u8]) -> Result<(Basis, TopicId, Partition), Malformed> {
+/// The extra of a stored record, without reading the rest.
+///
+/// # Errors
+/// [`Malformed`] for bytes that [`encode`] does not write.
+pub(crate) fn peek_extra(content: &[u8]) -> Result<Option<Box<Extra>>, Malformed> {
+    let mut rest = content;
+    let front = decode_front(&mut rest)?;
+    if !front.has_extra {
+        return Ok(None);
+    }
+    decode_key(&mut rest)?;
+    decode_extra(&front, &mut rest)
+}
+
+struct Front {
+    topic: TopicId,
+    partition: Partition,
+    basis: Basis,
+    has_extra: bool,
+}
+
+fn decode_front(rest: &mut &[u8]) -> Result<Front, Malformed> {
     let flags = codec::get_u8(rest)?;
     if flags & !FLAGS_KNOWN != 0 {
         return Err(Malformed);
@@ -109,7 +146,11 @@ fn decode_front(rest: &mut &[u8]) -> Result<(Basis, TopicId, Partition), Malform
     let partition = u16::try_from(codec::get_varint(rest)?).map_err(|_e| Malformed)?;
     let topic = TopicId::new(topic).ok_or(Malformed)?;
     let partition = Partition::new(partition).ok_or(Malformed)?;
-    Ok((basis, topic, partition))
+    Ok(Front { topic, partition, basis, has_extra: flags & FLAG_EXTRA != 0 })
+}
+
+fn decode_extra(front: &Front, rest: &mut &[u8]) -> Result<Option<Box<Extra>>, Malformed> {
+    front.has_extra.then(|| extra::decode(rest).map(Box::new)).transpose()
 }
 
 fn decode_key<'a>(rest: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
@@ -138,6 +179,7 @@ mod tests {
                 due: Timestamp::MIN,
                 basis: if date { Basis::Date } else { Basis::Delay },
                 message: Message { key, headers, body: body.into() },
+                extra: None,
             },
         )
     }

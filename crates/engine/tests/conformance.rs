@@ -6,7 +6,8 @@ use std::sync::Arc;
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Engine, Options};
 use punctual_model::ports::{LogPosition, Topics};
-use punctual_model::{SystemClock, TopicName, TopicSettings};
+use punctual_model::{SystemClock, Timestamp, TopicName, TopicSettings};
+use punctual_testkit::ManualClock;
 use punctual_testkit::conformance::{self, Stage};
 use punctual_testkit::forgetful::ForgetfulDisk;
 
@@ -28,7 +29,10 @@ fn in_memory() -> Engine {
 }
 
 fn staged() -> Stage<Engine> {
-    let engine = in_memory();
+    with_topics(in_memory())
+}
+
+fn with_topics(engine: Engine) -> Stage<Engine> {
     let settings = TopicSettings { partitions: 4, ..TopicSettings::default() };
     let topics = ["one", "two"]
         .map(|name| engine.put(&TopicName::new(name).unwrap(), settings.clone()).unwrap().id);
@@ -38,6 +42,35 @@ fn staged() -> Stage<Engine> {
 #[test]
 fn the_engine_is_a_timeline() {
     conformance::timeline(staged);
+}
+
+/// Later than anything is due in the cases about changes, so that it is not news to the engine that
+/// something was delivered.
+fn late() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp::from_millis_saturating(1_800_003_600_000)))
+}
+
+#[test]
+fn the_engine_takes_changes() {
+    let disk = || Arc::new(ForgetfulDisk::new());
+    conformance::changes(|| with_topics(Engine::open(disk(), small(), late()).unwrap()));
+}
+
+#[test]
+fn the_engine_keeps_changes() {
+    let last = std::cell::RefCell::new(ForgetfulDisk::new());
+    let start = |disk: ForgetfulDisk| {
+        last.replace(disk.clone());
+        Engine::open(Arc::new(disk), small(), late()).unwrap()
+    };
+    conformance::lasting_changes(
+        || with_topics(start(ForgetfulDisk::new())),
+        |engine| {
+            drop(engine);
+            let disk = last.borrow().reopen();
+            start(disk)
+        },
+    );
 }
 
 #[test]

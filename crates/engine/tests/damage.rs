@@ -15,7 +15,7 @@ use std::path::Path;
 use punctual_engine::disk::{Disk, Open};
 use punctual_engine::store::{OpenError, Store};
 use punctual_model::ports::{CancelOutcome, LogPosition, PendingQuery};
-use punctual_model::{Message, MessageId, Partition, Timestamp};
+use punctual_model::{Lane, Message, MessageId, Partition, Timestamp};
 use punctual_testkit::forgetful::ForgetfulDisk;
 
 use store_support::look::drain;
@@ -81,8 +81,16 @@ impl Found {
     fn look(&mut self, runner: &Runner, store: &Store) -> Result<(), String> {
         for topic in store.topics() {
             let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-            let query =
-                PendingQuery { topic: topic.id, from, to, after: None, key: None, limit: 1000 };
+            let query = PendingQuery {
+                topic: topic.id,
+                lane: Lane::Message,
+                from,
+                to,
+                after: None,
+                key: None,
+                key_prefix: None,
+                limit: 1000,
+            };
             match store.pending(query) {
                 Ok(page) => {
                     for entry in page.entries {

@@ -42,6 +42,7 @@ fn draft(topic: TopicId, lane: Lane, dues: &[u64]) -> Request {
         due: at(due),
         basis: Basis::Delay,
         message: message(number),
+        extra: None,
     };
     Request::Schedule(Draft::new(&dues.iter().enumerate().map(entry).collect::<Vec<_>>(), lane))
 }
@@ -91,14 +92,32 @@ fn delivered(store: &Store, topic: TopicId) -> Vec<MessageId> {
     store.logs().read(from, 1000).unwrap().into_iter().map(|delivered| delivered.id).collect()
 }
 
-/// All pending entries, in pages of `limit`.
+/// All pending entries of both lanes, in key order.
 fn pending(store: &Store, topic: TopicId, limit: usize) -> Vec<MessageId> {
+    let mut found: Vec<MessageId> =
+        Lane::ALL.into_iter().flat_map(|lane| pending_in(store, topic, lane, limit)).collect();
+    found.sort_unstable();
+    found
+}
+
+/// The pending entries of a lane as they are listed, in pages of `limit`.
+fn pending_in(store: &Store, topic: TopicId, lane: Lane, limit: usize) -> Vec<MessageId> {
     let mut found = Vec::new();
     let mut after = None;
     loop {
         let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-        let page =
-            store.pending(PendingQuery { topic, from, to, after, key: None, limit }).unwrap();
+        let page = store
+            .pending(PendingQuery {
+                topic,
+                lane,
+                from,
+                to,
+                after,
+                key: None,
+                key_prefix: None,
+                limit,
+            })
+            .unwrap();
         assert!(page.entries.len() <= limit);
         found.extend(page.entries.iter().map(|entry| entry.id));
         let Some(next) = page.next else { return found };
@@ -139,7 +158,7 @@ fn each_lane_hands_out_its_own() {
 }
 
 #[test]
-fn a_list_of_what_is_pending_merges_the_lanes() {
+fn each_lane_is_listed_in_order() {
     let store = open(&ForgetfulDisk::new(), &small()).unwrap();
     let topic = topic(&store, "lanes");
     let mut all = schedule(&store, topic, Lane::Message, &[10, 20, 20, 30, 90, 91, 92, 93]);
@@ -150,7 +169,11 @@ fn a_list_of_what_is_pending_merges_the_lanes() {
     all.extend(schedule(&store, topic, Lane::Retry, &[2, 20, 22, 99]));
     all.sort_unstable();
     for limit in [1, 2, 3, 7, 100] {
-        assert_eq!(pending(&store, topic, limit), all, "in pages of {limit}");
+        for lane in Lane::ALL {
+            let mut wanted = all.clone();
+            wanted.retain(|id| id.key.sequence.lane() == lane);
+            assert_eq!(pending_in(&store, topic, lane, limit), wanted, "in pages of {limit}");
+        }
     }
     assert_eq!(store.counts(), [(topic, all.len() as u64)]);
 }
@@ -346,6 +369,7 @@ fn a_million_retries_do_not_keep_a_message_waiting() {
         due: at(0),
         basis: Basis::Delay,
         message: Message { body: Bytes::from_static(b"again"), ..Message::default() },
+        extra: None,
     };
     let storm = vec![entry; 10_000];
     for _ in 0..100 {

@@ -119,6 +119,7 @@ fn a_place_is_found_while_the_log_grows_and_shrinks() {
                 before = before.max(bounds.start);
             }
         });
+        let _done = Done(&done);
         for n in 0..600 {
             logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(10_000 + n)).unwrap();
             if n % 7 == 0 {
@@ -126,7 +127,6 @@ fn a_place_is_found_while_the_log_grows_and_shrinks() {
                 logs.maintain(&keep, at(10_000 + n), keep_none).unwrap();
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

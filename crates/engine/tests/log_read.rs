@@ -336,6 +336,7 @@ fn readers_are_not_disturbed_by_appends_and_retention() {
                 }
             });
         }
+        let _done = Done(&done);
         for n in 0..600 {
             logs.deliver(&numbered(n * 10..n * 10 + 10, 100), at(10_000 + n)).unwrap();
             if n % 7 == 0 {
@@ -343,7 +344,6 @@ fn readers_are_not_disturbed_by_appends_and_retention() {
                 logs.maintain(&keep, at(10_000 + n), keep_none).unwrap();
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     assert!(logs.bounds(topic(TOPIC), partition(0)).unwrap().start > 4000);
 }

@@ -175,10 +175,10 @@ fn syncs_appends_and_checkpoints_do_not_disturb_each_other() {
                 unsynced.iter().for_each(|one| one.sync().unwrap());
             }
         });
+        let _done = Done(&done);
         for n in 0..150 {
             deliver(&logs, n * 3..n * 3 + 3);
         }
-        done.store(true, Ordering::Relaxed);
     });
     sync(&logs);
     assert_eq!(left(&disk, &[]), (0..450).collect::<Vec<_>>());

@@ -7,7 +7,7 @@ mod store_support;
 
 use punctual_engine::{Durability, Options};
 use punctual_model::ports::{CancelOutcome, PendingQuery};
-use punctual_model::{State, Timestamp};
+use punctual_model::{Lane, State, Timestamp};
 use punctual_testkit::forgetful::ForgetfulDisk;
 
 use store_support::runner::{Reached, Runner};
@@ -34,7 +34,7 @@ fn compare_answers(runner: &Runner, dice: &mut Dice) -> Result<(), String> {
     let found = runner.store.find(&[one.id]).map_err(|error| error.to_string())?.remove(0);
     let state = found.as_ref().map(|found| found.state);
     let told = match state {
-        Some(State::Scheduled) => CancelOutcome::Cancelled,
+        Some(State::Scheduled | State::Paused | State::Prepared) => CancelOutcome::Cancelled,
         Some(State::Delivered) => CancelOutcome::AlreadyDelivered,
         Some(State::Cancelled) => CancelOutcome::AlreadyCancelled,
         None => CancelOutcome::NotFound,
@@ -58,12 +58,15 @@ fn compare_page(runner: &Runner, dice: &mut Dice, due: Timestamp) -> Result<(), 
     let to = Timestamp::from_millis_saturating(due.as_millis() + dice.below(100_000));
     let key = dice.percent(50).then(|| format!("key-{}", dice.below(5)).into());
     let limit = 1 + dice.place(4);
-    let query = PendingQuery { topic: topic.id, from, to, after: None, key, limit };
+    let lane = Lane::ALL[dice.place(2)];
+    let query =
+        PendingQuery { topic: topic.id, lane, from, to, after: None, key, key_prefix: None, limit };
     let page = runner.store.pending(query.clone()).map_err(|error| error.to_string())?;
     let mut all: Vec<_> = (0..runner.ledger.sent.len())
         .filter(|&number| runner.expected(number) == [CancelOutcome::Cancelled])
         .map(|number| &runner.ledger.sent[number])
         .filter(|sent| sent.id.topic == topic.id && (from..to).contains(&sent.id.key.due))
+        .filter(|sent| sent.id.key.sequence.lane() == lane)
         .filter(|sent| query.key.is_none() || sent.message.key == query.key)
         .map(|sent| sent.id)
         .collect();

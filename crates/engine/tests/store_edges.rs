@@ -29,8 +29,14 @@ fn topic(store: &Store) -> TopicId {
 
 /// Schedules one message; answers its id.
 fn schedule(store: &Store, topic: TopicId, number: usize, due: Timestamp) -> Option<MessageId> {
-    let entry =
-        Entry { topic, partition: PARTITION, due, basis: Basis::Delay, message: message(number) };
+    let entry = Entry {
+        topic,
+        partition: PARTITION,
+        due,
+        basis: Basis::Delay,
+        message: message(number),
+        extra: None,
+    };
     match store.commit(vec![Request::Schedule(Draft::new(&[entry], Lane::Message))]).remove(0) {
         Ok(Outcome::Scheduled(sequence)) => Some(id(topic, due, sequence)),
         Err(CommitError::Store(StoreError::Full)) => None,

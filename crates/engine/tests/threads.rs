@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use parking_lot::Mutex;
 use punctual_engine::journal::change::Draft;
 use punctual_engine::log::LogOptions;
 use punctual_engine::store::{Outcome, Request};
@@ -28,6 +27,8 @@ const BATCH: usize = 100;
 const PRODUCERS: u64 = 2;
 const FAR_EVERY: usize = 5;
 const FAR: Span = Span::from_days(1);
+/// Longer than what is left at the end takes on a slow machine.
+const PATIENCE: Span = Span::from_secs(60);
 const LIMIT: ArmLimit = ArmLimit { entries: 500, bytes: 1 << 20 };
 
 fn tiny() -> Options {
@@ -71,6 +72,7 @@ fn produce(engine: &Engine, topic: &Topic, clock: &SystemClock, seed: u64) -> Se
                 due: now(clock).saturating_add(delay),
                 basis: Basis::Delay,
                 message: Message { body: Bytes::from(vec![b'x'; 60]), ..Message::default() },
+                extra: None,
             }
         });
         let entries: Vec<Entry> = entries.collect();
@@ -123,6 +125,7 @@ struct Sent {
 /// Fires what is due in a lane until nothing is left and nothing more comes.
 fn fire(engine: &Engine, lane: Lane, clock: &SystemClock, done: &AtomicBool) {
     let mut waiting = Vec::new();
+    let mut finished_at = None;
     loop {
         let finished = done.load(Ordering::Acquire);
         let until = now(clock).saturating_add(Span::from_millis(200));
@@ -139,13 +142,16 @@ fn fire(engine: &Engine, lane: Lane, clock: &SystemClock, done: &AtomicBool) {
         } else if finished && waiting.is_empty() && pending(engine) == FAR_MESSAGES {
             return;
         } else {
+            finished_at = finished.then(|| finished_at.unwrap_or(present));
+            let late = finished_at.is_some_and(|since| present.since(since) > PATIENCE);
+            assert!(!late, "{} are pending, not {FAR_MESSAGES}", pending(engine));
             std::thread::yield_now();
         }
     }
 }
 
 fn pending(engine: &Engine) -> u64 {
-    engine.counts().iter().map(|(_, count)| count).sum()
+    engine.counts(Lane::Message).iter().map(|(_, count)| count).sum()
 }
 
 fn in_logs(engine: &Engine, topic: &Topic) -> HashMap<MessageId, u32> {
@@ -178,26 +184,27 @@ fn g1_g26_g27_each_message_is_delivered_or_cancelled_once() {
     let settings = TopicSettings { partitions: 4, ..TopicSettings::default() };
     let topic = engine.put(&TopicName::new("threads").unwrap(), settings).unwrap();
     let done = AtomicBool::new(false);
-    let sent = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
+    let sent: Vec<Sent> = std::thread::scope(|scope| {
         let firing = Lane::ALL.map(|lane| {
             let (engine, clock, done) = (&engine, &clock, &done);
             scope.spawn(move || fire(engine, lane, clock, done))
         });
-        std::thread::scope(|inner| {
-            for seed in 1..=PRODUCERS {
-                let (engine, topic, clock, sent) = (&engine, &topic, &clock, &sent);
-                inner.spawn(move || sent.lock().push(produce(engine, topic, clock, seed)));
-            }
+        let producing = (1..=PRODUCERS).map(|seed| {
+            let (engine, topic, clock) = (&engine, &topic, &clock);
+            scope.spawn(move || produce(engine, topic, clock, seed))
         });
+        let producing: Vec<_> = producing.collect();
+        let produced: Vec<_> = producing.into_iter().map(|producer| producer.join()).collect();
+        // Also when one of them has failed, or nobody would end.
         done.store(true, Ordering::Release);
         for lane in firing {
             lane.join().unwrap();
         }
+        produced.into_iter().map(Result::unwrap).collect()
     });
     let found = in_logs(&engine, &topic);
     let mut expected = 0;
-    for sent in sent.into_inner() {
+    for sent in sent {
         for id in &sent.near {
             let delivered = !sent.cancelled.contains(id);
             expected += usize::from(delivered);

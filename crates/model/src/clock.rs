@@ -1,9 +1,12 @@
 //! The clock seam, and the only code that reads the machine's clocks.
 //!
+//! [`VirtualClock`] reads none: it stands still until somebody moves it.
+//!
 //! A reading pairs the wall clock with the monotonic one, because only the pair tells a step of
 //! the wall clock from time that really passed. What follows from a step is decided in
 //! `broker::time`, not here.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::time::Timestamp;
@@ -29,6 +32,11 @@ impl Reading {
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Both clocks, read together. The monotonic part never decreases between two calls.
     fn read(&self) -> Reading;
+
+    /// Itself, if it only moves when somebody moves it.
+    fn by_hand(&self) -> Option<&VirtualClock> {
+        None
+    }
 }
 
 /// The machine's own clocks.
@@ -58,5 +66,55 @@ impl Clock for SystemClock {
         let monotonic = self.started.elapsed();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Reading { wall, monotonic }
+    }
+}
+
+/// A clock for trying out in moments what takes days: both its parts stand still until it is moved,
+/// and then move together.
+#[derive(Debug)]
+pub struct VirtualClock {
+    start: Timestamp,
+    passed_ms: AtomicU64,
+}
+
+impl VirtualClock {
+    /// A clock that shows `start`.
+    #[must_use]
+    pub const fn new(start: Timestamp) -> Self {
+        Self { start, passed_ms: AtomicU64::new(0) }
+    }
+
+    /// Moves it to a time. It never moves back.
+    pub fn move_to(&self, time: Timestamp) {
+        self.passed_ms.fetch_max(time.since(self.start).as_millis(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn read(&self) -> Reading {
+        let monotonic = Duration::from_millis(self.passed_ms.load(Ordering::SeqCst));
+        Reading { wall: Duration::from_millis(self.start.as_millis()) + monotonic, monotonic }
+    }
+
+    fn by_hand(&self) -> Option<&VirtualClock> {
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    #[test]
+    fn a_virtual_clock_moves_forwards_only_and_only_when_told() {
+        let start = Timestamp::from_millis_saturating(1_800_000_000_000);
+        let clock = VirtualClock::new(start);
+        assert_eq!(clock.read(), clock.read());
+        clock.move_to(start.saturating_add(Span::from_days(30)));
+        clock.move_to(start);
+        assert_eq!(clock.read().timestamp().since(start), Span::from_days(30));
+        assert_eq!(clock.read().monotonic, Duration::from_secs(30 * 86_400));
+        assert!(clock.by_hand().is_some() && SystemClock::new().by_hand().is_none());
     }
 }

@@ -19,6 +19,18 @@ impl Default for DelayLevels {
 }
 
 impl DelayLevels {
+    /// These delays, from level 1 on.
+    #[must_use]
+    pub const fn new(delays: [Span; LEVELS]) -> Self {
+        Self(delays)
+    }
+
+    /// The delays, from level 1 on.
+    #[must_use]
+    pub const fn delays(&self) -> &[Span; LEVELS] {
+        &self.0
+    }
+
     /// The delay of `level`, which counts from 1 to [`LEVELS`]; anything else is `None`.
     #[must_use]
     pub fn delay(&self, level: u64) -> Option<Span> {

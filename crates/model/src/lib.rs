@@ -16,12 +16,17 @@ pub mod partitioner;
 pub mod histogram;
 pub mod ports;
 
-pub use clock::{Clock, Reading, SystemClock};
+pub use clock::{Clock, Reading, SystemClock, VirtualClock};
 pub use group::{Group, GroupId, GroupName, GroupSettings, Source};
 pub use histogram::{Buckets, Histogram};
 pub use id::{IdError, MessageId};
 pub use levels::DelayLevels;
 pub use lifecycle::{Event, State};
-pub use message::{Basis, Entry, Header, Key, Lane, Message, Sequence};
+pub use message::{
+    Action, Basis, Changed, Entry, Extra, Header, Key, Lane, Link, Message, OwnId, Parked, Sequence,
+};
 pub use time::{Span, Timestamp};
-pub use topic::{Backlog, Overflow, Partition, TopicId, TopicKind, TopicName, TopicSettings};
+pub use topic::{
+    Backlog, CatchUp, CheckPolicy, Overflow, Partition, TopicId, TopicKind, TopicName,
+    TopicSettings,
+};

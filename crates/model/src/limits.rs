@@ -86,6 +86,22 @@ pub const RETRY_LADDER_DEFAULT: [Span; 16] = [
 ];
 /// How long dead letters are kept unless their topic says otherwise.
 pub const DEAD_RETENTION_DEFAULT: Span = Span::from_days(30);
+/// Longest own id of a message, in bytes.
+pub const OWN_ID_BYTES_MAX: usize = 256;
+/// How long an own id, and what became of a message, is known at least after its end.
+pub const REMEMBERED: Span = Span::from_days(1);
+/// Shortest interval of a series.
+pub const REPEAT_EVERY_MIN: Span = Span::from_secs(1);
+/// Most checks of a transaction.
+pub const CHECKS_MAX: u16 = 1000;
+/// Shortest time between two checks of a transaction.
+pub const CHECK_INTERVAL_MIN: Span = Span::from_secs(1);
+/// How long a transaction waits for somebody who can be asked.
+pub const CHECK_LISTENER_WAIT: Span = Span::from_secs(12 * 3600);
+/// Largest cap on the messages of a topic that fire in a second.
+pub const RATE_CAP_MAX: u32 = 1_000_000;
+/// Longest jitter of a topic.
+pub const JITTER_MAX: Span = Span::from_days(1);
 /// Deepest nesting of arrays and objects in a JSON request.
 pub const JSON_DEPTH_MAX: usize = 64;
 

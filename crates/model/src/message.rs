@@ -1,8 +1,11 @@
 //! A message, and the entry that holds it while it waits.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use crate::time::Timestamp;
+use crate::id::MessageId;
+use crate::time::{Span, Timestamp};
 use crate::topic::{Partition, TopicId};
 
 /// What a producer sent: kept byte for byte.
@@ -132,4 +135,103 @@ pub struct Entry {
     pub basis: Basis,
     /// What to deliver.
     pub message: Message,
+    /// What few entries have beside that.
+    pub extra: Option<Box<Extra>>,
+}
+
+impl Entry {
+    /// The same with an extra that `change` has changed.
+    #[must_use]
+    pub fn with_extra(mut self, change: impl FnOnce(&mut Extra)) -> Self {
+        change(self.extra.get_or_insert_default());
+        self
+    }
+}
+
+/// What few entries have beside their message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// What happens when it is due.
+    pub action: Action,
+    /// What it was before, if it was changed since it was accepted.
+    pub changed: Option<Changed>,
+    /// The name its sender gave it.
+    pub own_id: Option<OwnId>,
+    /// The series it is an occurrence of.
+    pub series: Option<Link>,
+    /// Of a series its occurrence that is to come; of a transaction its half messages.
+    pub links: Vec<Link>,
+    /// Why it waits without a due time.
+    pub parked: Option<Parked>,
+}
+
+/// What happens when an entry is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Action {
+    /// Its message goes to the outlet.
+    #[default]
+    Deliver,
+    /// It is a series: its next occurrence is put on the timeline. In the retry lane.
+    Repeat,
+    /// It is a transaction: its producers are asked what became of it. In the retry lane.
+    Check,
+}
+
+/// How an entry that was changed is known outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The key under which it was accepted: that of its id, for ever.
+    pub first: Key,
+    /// Counts the changes somebody asked for; 1 is the message as it was accepted.
+    pub version: u32,
+}
+
+/// The name a sender gave a message, unique in its topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnId {
+    /// The name.
+    pub text: Arc<str>,
+    /// A fingerprint of the request: the same one again is no conflict.
+    pub print: u64,
+}
+
+/// One entry's knowledge of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It has this id.
+    Id(MessageId),
+    /// It is stored together with this one, by the order at this place; the store puts the id in.
+    Order(u32),
+}
+
+impl Link {
+    /// The id, which whatever was stored has.
+    #[must_use]
+    pub const fn id(self) -> Option<MessageId> {
+        match self {
+            Self::Id(id) => Some(id),
+            Self::Order(_) => None,
+        }
+    }
+}
+
+/// Why an entry waits without a due time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parked {
+    /// Somebody paused it.
+    Paused {
+        /// What was left of its wait.
+        remaining: Span,
+        /// When it was due.
+        due: Timestamp,
+    },
+    /// It is a half message of a transaction.
+    Half {
+        /// The transaction.
+        transaction: Link,
+        /// The delay from the commit on; without one `due` counts.
+        delay: Option<Span>,
+        /// When it is due if its time runs from the send.
+        due: Timestamp,
+    },
 }

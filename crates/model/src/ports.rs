@@ -5,6 +5,8 @@
 //! `Timeline` and `Outlet` may be remote, so they answer with futures; `Topics` is always local and
 //! may block on the disk, so it is called from threads that may block.
 
+mod orders;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,10 +16,13 @@ use crate::group::{
     Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Source, Standing, Start,
 };
 use crate::id::MessageId;
+use crate::levels::DelayLevels;
 use crate::lifecycle::State;
-use crate::message::{Basis, Entry, Key, Lane, Message};
+use crate::message::{Action, Basis, Entry, Extra, Key, Lane, Message, Parked};
 use crate::time::Timestamp;
 use crate::topic::{Partition, TopicId, TopicKind, TopicName, TopicSettings};
+
+pub use orders::{Done, Forecast, OnConflict, Order, Refusal, Revised};
 
 /// Everything that is still to come, durable.
 ///
@@ -39,13 +44,37 @@ pub trait Timeline: Send + Sync + 'static {
         ids: Vec<MessageId>,
     ) -> impl Future<Output = Result<Vec<CancelOutcome>, StoreError>> + Send;
 
+    /// Carries out all orders or none of them. `Ok` means the outcome survives a crash. An order is
+    /// decided as if those before it had been carried out; it may not name a message of one of them,
+    /// but for [`Link::Order`](crate::Link::Order), by which entries of one call know each other. An
+    /// occurrence or half message whose series or transaction is [`Done::Known`] is left out.
+    /// A dropped future changes nothing about the outcome.
+    fn revise(
+        &self,
+        orders: Vec<Order>,
+    ) -> impl Future<Output = Result<Revised, StoreError>> + Send;
+
+    /// The messages of a topic that have these own ids, in order, while they are remembered.
+    fn named(
+        &self,
+        topic: TopicId,
+        own_ids: Vec<Arc<str>>,
+    ) -> impl Future<Output = Result<Vec<Option<MessageId>>, StoreError>> + Send;
+
+    /// How much of a topic is due when.
+    fn forecast(
+        &self,
+        topic: TopicId,
+        bounds: Vec<Timestamp>,
+    ) -> impl Future<Output = Result<Forecast, StoreError>> + Send;
+
     /// What is known about each message, in order. Reading changes nothing.
     fn find(
         &self,
         ids: Vec<MessageId>,
     ) -> impl Future<Output = Result<Vec<Option<Found>>, StoreError>> + Send;
 
-    /// Pending entries of one topic in key order, from `query.after` on.
+    /// Pending entries of one topic and lane in key order, from `query.after` on.
     fn pending(
         &self,
         query: PendingQuery,
@@ -68,12 +97,23 @@ pub trait Timeline: Send + Sync + 'static {
     /// The outlet has taken everything that was claimed last in the lane of `batch`.
     fn settle(&self, batch: &[Armed]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// The caller is done with these armed entries without a claim: each was replaced or cancelled.
+    fn release(&self, batch: &[Armed]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// `listener` is called, from any thread, whenever an entry of a lane is accepted that is due
     /// before the `until` of the last [`arm`](Self::arm) of that lane.
     fn listen(&self, listener: Arc<dyn Fn(Lane) + Send + Sync>);
 
-    /// The number of pending entries of each topic that has any.
-    fn counts(&self) -> Vec<(TopicId, u64)>;
+    /// When the first entry of a lane is due that was not handed out yet; `None` when none will be:
+    /// what is parked never is. Too early is allowed, as for one that was cancelled, if the next
+    /// [`arm`](Self::arm) past that time makes it grow. A virtual clock jumps by it.
+    fn next_due(
+        &self,
+        lane: Lane,
+    ) -> impl Future<Output = Result<Option<Timestamp>, StoreError>> + Send;
+
+    /// The number of pending entries of each topic that has any in this lane.
+    fn counts(&self, lane: Lane) -> Vec<(TopicId, u64)>;
 }
 
 /// Where due messages go.
@@ -140,6 +180,15 @@ pub trait Topics: Send + Sync + 'static {
         partition: Partition,
         time: Timestamp,
     ) -> Result<u64, TopicError>;
+
+    /// The delay levels of topics that have none of their own.
+    fn levels(&self) -> DelayLevels;
+
+    /// Changes the delay levels for messages accepted from now on. `Ok` means it survives a crash.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store is out of order.
+    fn put_levels(&self, levels: DelayLevels) -> Result<(), StoreError>;
 }
 
 /// The groups of the local topics: their settings, and what they are done with, durable. Who holds
@@ -245,15 +294,25 @@ pub struct Armed {
     pub basis: Basis,
     /// What to deliver.
     pub message: Message,
+    /// What few entries have beside that.
+    pub extra: Option<Box<Extra>>,
     /// The store's own note of where it came from; handed back as it is.
     pub origin: Origin,
 }
 
 impl Armed {
-    /// The id of the message.
+    /// The id of the message: that of its first key, however often it was moved since.
     #[must_use]
-    pub const fn id(&self) -> MessageId {
-        MessageId { key: self.key, topic: self.topic, partition: self.partition }
+    pub fn id(&self) -> MessageId {
+        let changed = self.extra.as_ref().and_then(|extra| extra.changed);
+        let key = changed.map_or(self.key, |changed| changed.first);
+        MessageId { key, topic: self.topic, partition: self.partition }
+    }
+
+    /// What happens when it is due.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        self.extra.as_ref().map_or(Action::Deliver, |extra| extra.action)
     }
 }
 
@@ -293,12 +352,37 @@ pub struct Found {
 }
 
 /// A pending message as it is shown to people.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEntry {
-    /// Its id; the due time is in it.
+    /// Its id.
     pub id: MessageId,
+    /// Where it stands now; its due time is here.
+    pub key: Key,
+    /// Which clock must show the due time.
+    pub basis: Basis,
     /// What will be delivered.
     pub message: Message,
+    /// What few entries have beside that.
+    pub extra: Option<Box<Extra>>,
+}
+
+impl PendingEntry {
+    /// Where it is in its life.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self.extra.as_ref().and_then(|extra| extra.parked) {
+            None => State::Scheduled,
+            Some(Parked::Paused { .. }) => State::Paused,
+            Some(Parked::Half { .. }) => State::Prepared,
+        }
+    }
+
+    /// Its version: 1 until somebody changes it.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        let changed = self.extra.as_ref().and_then(|extra| extra.changed);
+        changed.map_or(1, |changed| changed.version)
+    }
 }
 
 /// Which pending messages to list.
@@ -306,14 +390,18 @@ pub struct PendingEntry {
 pub struct PendingQuery {
     /// Of this topic.
     pub topic: TopicId,
+    /// Of this lane.
+    pub lane: Lane,
     /// Due at this time or later.
     pub from: Timestamp,
-    /// Due before this time.
+    /// Due before this time. [`Timestamp::MAX`] is no end at all: what is paused is listed too.
     pub to: Timestamp,
     /// Only past this key: where the page before ended.
     pub after: Option<Key>,
     /// Only with this key.
     pub key: Option<bytes::Bytes>,
+    /// Only with a key that begins so.
+    pub key_prefix: Option<bytes::Bytes>,
     /// At most this many.
     pub limit: usize,
 }
@@ -370,6 +458,8 @@ pub struct Delivered {
     pub id: MessageId,
     /// Its place in the partition's log.
     pub offset: u64,
+    /// When it was due.
+    pub due: Timestamp,
     /// When it was appended.
     pub delivered_at: Timestamp,
     /// What was delivered.

@@ -22,6 +22,18 @@ impl Timestamp {
     /// The last millisecond of year 9999.
     pub const MAX: Self = Self(253_402_300_799_999);
 
+    /// Where paused messages stand on the timeline: nothing becomes due there.
+    pub const PAUSED: Self = Self::MAX;
+
+    /// Where half messages and transactions that nobody decides stand on the timeline.
+    pub const PREPARED: Self = Self(Self::MAX.0 - 60_000);
+
+    /// Whether this is a place on the timeline where nothing becomes due.
+    #[must_use]
+    pub const fn is_parked(self) -> bool {
+        self.0 >= Self::PREPARED.0
+    }
+
     /// The point `millis` after the epoch, or `None` past year 9999.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Option<Self> {

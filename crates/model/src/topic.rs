@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::levels::DelayLevels;
 use crate::limits::{NAME_CHARS_MAX, PARTITIONS_DEFAULT, PARTITIONS_MAX};
 use crate::time::Span;
 
@@ -59,6 +60,9 @@ pub struct TopicId(u32);
 impl TopicId {
     /// The largest number.
     pub const MAX: Self = Self((1 << 24) - 1);
+
+    /// Where transactions stand: a topic without a name, a log or an end.
+    pub const TRANSACTIONS: Self = Self::MAX;
 
     /// The topic with this number, or `None` above 24 bits.
     #[must_use]
@@ -124,6 +128,37 @@ pub enum Overflow {
     DeadLetterNewest,
 }
 
+/// What becomes of messages that fell due while the broker was down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CatchUp {
+    /// All are delivered at once, in order.
+    #[default]
+    All,
+    /// All are delivered, evenly spread over this time.
+    Spread(Span),
+    /// Those that are late by more than this are cancelled.
+    SkipOlder(Span),
+    /// Of each key, or series, only the latest is delivered; the others are cancelled.
+    Latest,
+}
+
+/// When the producers of a transaction are asked what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckPolicy {
+    /// The first time, counted from the prepare.
+    pub first: Span,
+    /// Between two times.
+    pub interval: Span,
+    /// How often at most.
+    pub max: u16,
+}
+
+impl Default for CheckPolicy {
+    fn default() -> Self {
+        Self { first: Span::from_secs(6), interval: Span::from_secs(30), max: 15 }
+    }
+}
+
 /// What can be set for a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
@@ -139,6 +174,20 @@ pub struct TopicSettings {
     pub max_backlog: Backlog,
     /// What happens past that.
     pub overflow: Overflow,
+    /// The longest delay, if it is shorter than that of the broker.
+    pub max_delay: Option<Span>,
+    /// How many messages fire in a second at most.
+    pub rate_cap: Option<u32>,
+    /// Each message is due up to this much later than it was asked for, at random.
+    pub jitter: Option<Span>,
+    /// What becomes of messages that fell due while the broker was down.
+    pub catch_up: CatchUp,
+    /// Delay levels of its own.
+    pub levels: Option<DelayLevels>,
+    /// When producers of transactions with messages for this topic are asked, if they say nothing.
+    pub check: Option<CheckPolicy>,
+    /// Nothing fires: what falls due waits as a paused message does, until this ends.
+    pub paused: bool,
 }
 
 impl Default for TopicSettings {
@@ -150,6 +199,13 @@ impl Default for TopicSettings {
             default_ttl: None,
             max_backlog: Backlog::default(),
             overflow: Overflow::default(),
+            max_delay: None,
+            rate_cap: None,
+            jitter: None,
+            catch_up: CatchUp::default(),
+            levels: None,
+            check: None,
+            paused: false,
         }
     }
 }

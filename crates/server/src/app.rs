@@ -6,20 +6,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use punctual_broker::audit::Sink;
 use punctual_broker::{Options, Parts};
-use punctual_engine::disk::RealDisk;
+use punctual_engine::disk::{Disk, RealDisk};
 use punctual_engine::{Engine, OpenError};
 use punctual_model::ports::{Groups, StoreError, Topics};
-use punctual_model::{Buckets, Clock, DelayLevels, SystemClock};
+use punctual_model::{Buckets, Clock};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+use crate::audit::AuditRecord;
 use crate::config::{Config, Durability};
 use crate::http::listener;
 use crate::http::shared::Shared;
 use crate::push::{self, Connector, TrustError};
 use crate::tasks::{BrokenOff, Tasks};
+use crate::virtual_time;
 
 /// The broker of this server: everything in the embedded store.
 pub(crate) type Broker = punctual_broker::Broker<Engine>;
@@ -63,6 +66,20 @@ pub enum ServeError {
         /// Why.
         error: OpenError,
     },
+    /// The data belongs to a clock of the other kind.
+    #[error(
+        "the data in {} was written in {written} time: serve it {serve}, or choose another \
+         directory",
+        path.display()
+    )]
+    Mixed {
+        /// Its directory.
+        path: PathBuf,
+        /// The kind of time it was written in.
+        written: &'static str,
+        /// How it can be served.
+        serve: &'static str,
+    },
     /// The certificates that pushes are to trust could not be read.
     #[error(transparent)]
     Push(#[from] TrustError),
@@ -99,15 +116,28 @@ pub async fn serve(
     let taken = TcpListener::bind(address).await;
     let taken = taken.and_then(|socket| Ok((socket.local_addr()?, socket)));
     let (http, socket) = taken.map_err(|error| ServeError::Listen { address, error })?;
-    let connector = Connector::new(&config.push)?;
+    let connector = Arc::new(Connector::new(&config.push)?);
     let tasks = Tasks::default();
     let opened = config.clone();
-    let (engine, broker) = tasks.blocking(move || open(&opened)).await??;
+    let clock = virtual_time::clock(&config)?;
+    let read = Arc::clone(&clock);
+    let Opened { engine, broker, audit } = tasks.blocking(move || open(&opened, read)).await??;
     let figures = store_figures(Arc::clone(&engine));
-    let clock = Arc::new(SystemClock::new());
+    let asking = push::Asking {
+        broker: broker.clone(),
+        connector: Arc::clone(&connector),
+        signer: config.push.check_secret.as_ref().map(push::Secret::signer),
+        clock: Arc::clone(&clock),
+        tasks: tasks.clone(),
+    };
+    asking.start();
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
-    let shared = Arc::new(Shared::new(broker.clone(), figures, pushed, tasks.clone(), &config));
+    let (own, known) = (tasks.clone(), (&config, audit));
+    let shared = Arc::new(Shared::new(broker.clone(), figures, pushed, own, known));
     tasks.spawn(listener::run(socket, Arc::clone(&shared)));
+    if config.virtual_time.is_some() {
+        warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");
+    }
     info!(%http, data = %config.store.data.display(), "ready");
     // Nobody waiting for the news is fine.
     let _unheard = ready.send(Ready { http, data: config.store.data.clone() }).is_err();
@@ -127,26 +157,39 @@ pub async fn serve(
     let closing = move || {
         broker.stop();
         engine.close();
+        if let Err(error) = virtual_time::mark(&config, broker.now()) {
+            warn!(%error, "the time of this virtual clock is not remembered");
+        }
     };
     tasks.blocking(closing).await?;
     outcome
 }
 
+/// What stands on the data.
+struct Opened {
+    engine: Arc<Engine>,
+    broker: Broker,
+    audit: Arc<AuditRecord>,
+}
+
 /// Opens the store and starts the broker over it. Blocks on the disk.
-fn open(config: &Config) -> Result<(Arc<Engine>, Broker), ServeError> {
+fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
     let path = &config.store.data;
-    let disk =
-        RealDisk::new(path).map_err(|error| ServeError::Directory { path: path.clone(), error })?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let unusable = |error| ServeError::Directory { path: path.clone(), error };
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).map_err(unusable)?);
     let mut options = punctual_engine::Options::with_memory(config.store.memory);
     options.durability = match config.store.durability {
         Durability::Fsync => punctual_engine::Durability::Fsync,
         Durability::Interval(interval) => punctual_engine::Durability::Interval(interval),
         Durability::Os => punctual_engine::Durability::Os,
     };
-    let engine = Engine::open(Arc::new(disk), options, Arc::clone(&clock))
+    let engine = Engine::open(Arc::clone(&disk), options, Arc::clone(&clock))
         .map_err(|error| ServeError::Open { path: path.clone(), error })?;
     let engine = Arc::new(engine);
+    let now = clock.read().timestamp();
+    virtual_time::mark(config, now).map_err(unusable)?;
+    // Only once it is known that the directory is a store, and nobody else's.
+    let audit = Arc::new(AuditRecord::open(disk).map_err(unusable)?);
     let parts = Parts {
         timeline: Arc::clone(&engine),
         outlet: Arc::clone(&engine),
@@ -157,11 +200,12 @@ fn open(config: &Config) -> Result<(Arc<Engine>, Broker), ServeError> {
     let options = Options {
         body_bytes_max: config.limits.body_bytes_max,
         delay_max: config.limits.delay_max,
-        levels: DelayLevels::default(),
         auto_create: config.topics.auto_create,
+        audit: Arc::clone(&audit) as Arc<dyn Sink>,
+        ..Options::default()
     };
     let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
-    Ok((engine, broker))
+    Ok(Opened { engine, broker, audit })
 }
 
 /// Ends when the store has stopped after a failed write, even while nothing fires.

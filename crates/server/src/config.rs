@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use punctual_model::Span;
 use punctual_model::limits::{BODY_BYTES_CEILING, DELAY_CEILING};
 use punctual_model::time::SpanError;
+use punctual_model::{Span, Timestamp};
 
-use crate::push::Allowed;
+use crate::push::{Allowed, Secret};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,7 @@ pub const KEYS: &[Key] = &[
     key("topics.auto_create", "true", "whether a topic comes into being at its first use"),
     key("push.allow", "", "what may be pushed to though not public: 10.0.0.0/8, hooks.lan:8080"),
     key("push.ca_file", "", "PEM file of authorities that pushes trust besides the system's"),
+    key("push.check_secret", "", "secret that questions about transactions are signed with"),
 ];
 
 /// Who wrote a value.
@@ -210,7 +211,7 @@ impl ConfigFile {
 
     /// Every key with its value and who wrote it.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, &str, &Source)> {
-        self.values.iter().map(|(name, (value, source))| (*name, value.as_str(), source))
+        self.values.iter().map(|(name, (value, source))| (*name, shown(name, value), source))
     }
 
     fn get<T>(
@@ -221,11 +222,16 @@ impl ConfigFile {
         let (value, source) = self.values.get(name).expect("every key has a default");
         read(value).map_err(|reason| ConfigError::IllegalValue {
             name,
-            value: value.clone(),
+            value: shown(name, value).to_owned(),
             source_name: source.clone(),
             reason,
         })
     }
+}
+
+/// The value as somebody may see it.
+fn shown<'a>(name: &str, value: &'a str) -> &'a str {
+    if name.ends_with("secret") && !value.is_empty() { "(hidden)" } else { value }
 }
 
 /// A value of TOML as text; lists are separated by commas. A table is no value.
@@ -281,6 +287,9 @@ pub struct Config {
     pub topics: TopicsConfig,
     /// Pushing.
     pub push: PushConfig,
+    /// Where time begins that is moved by hand; without it the clock of the machine counts. No key
+    /// of the file: nobody is to come by it unawares.
+    pub virtual_time: Option<Timestamp>,
 }
 
 /// The HTTP listener.
@@ -351,6 +360,8 @@ pub struct PushConfig {
     pub allow: Allowed,
     /// Certificates of authorities that are trusted besides those of the system.
     pub ca_file: Option<PathBuf>,
+    /// What questions about transactions are signed with.
+    pub check_secret: Option<Secret>,
 }
 
 impl TryFrom<ConfigFile> for Config {
@@ -398,7 +409,9 @@ impl TryFrom<ConfigFile> for Config {
                 ca_file: file.get("push.ca_file", |text| {
                     Ok((!text.is_empty()).then(|| PathBuf::from(text)))
                 })?,
+                check_secret: file.get("push.check_secret", Secret::read)?,
             },
+            virtual_time: None,
         })
     }
 }

@@ -5,6 +5,9 @@
 
 pub mod config;
 pub mod tasks;
+mod virtual_time;
 pub mod app;
+mod audit;
+mod shown;
 mod http;
 pub mod push;

@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Server, read_answer, until_closed};
+use support::{Server, read_answer, until_closed, wait_for};
 
 const GROUP: &str = "/v1/topics/orders/groups/billing";
 /// Far less than any wait in these tests.
@@ -182,7 +182,7 @@ fn g22_a_nacked_message_comes_again_not_before_its_time() {
     assert_eq!(third[0]["attempt"], 3);
     let nack = json!({"receipts": [third[0]["receipt"]]});
     assert_eq!(server.settle(GROUP, "nack", &nack), ["dead"], "the ladder has two rungs");
-    while server.get(GROUP).json()["dead"] != 1 {}
+    wait_for("the dead letter", || (server.get(GROUP).json()["dead"] == 1).then_some(()));
     assert_eq!(server.get(GROUP).json()["lag"], 0);
 }
 
@@ -263,8 +263,13 @@ fn a_page_of_large_messages_is_bounded() {
 
 #[test]
 fn g41_memory_that_is_not_there_lends_nothing() {
-    let server =
-        Server::with(&[("http.held_bytes_max", "64MiB"), ("limits.body_bytes_max", "12MiB")]);
+    let server = Server::with(&[
+        ("http.held_bytes_max", "64MiB"),
+        ("limits.body_bytes_max", "12MiB"),
+        // Nobody is to be closed before all of them wait.
+        ("http.body_idle_timeout", "5m"),
+        ("http.drain_timeout", "100ms"),
+    ]);
     // More than the system keeps for a peer that does not read.
     let large = "x".repeat(12 << 20);
     for _ in 0..6 {
@@ -272,7 +277,7 @@ fn g41_memory_that_is_not_there_lends_nothing() {
         assert_eq!(sent.status, 201, "{}", sent.body);
     }
     server.put(GROUP, "");
-    while server.get(GROUP).json()["lag"] != 6 {}
+    wait_for("six messages", || (server.get(GROUP).json()["lag"] == 6).then_some(()));
     let in_flight = || server.get(GROUP).json()["in_flight"].as_u64().unwrap();
     let ask = json!({"max": 1, "lease": "12h"}).to_string();
     let mut silent = Vec::new();
@@ -287,13 +292,11 @@ fn g41_memory_that_is_not_there_lends_nothing() {
     assert_eq!((refused.status, refused.code().as_str()), (429, "too_busy"));
     assert_eq!(in_flight(), 5, "what could not be answered went back at once");
     drop(silent);
-    let last = loop {
-        // The memory comes back when the server sees that they are gone.
+    // The memory comes back when the server sees that they are gone.
+    let last = wait_for("the memory to come back", || {
         let answer = server.post(&format!("{GROUP}/receive"), &ask);
-        if answer.status == 200 {
-            break answer.json()["messages"][0].clone();
-        }
-    };
+        (answer.status == 200).then(|| answer.json()["messages"][0].clone())
+    });
     assert_eq!(last["attempt"], 1);
 }
 

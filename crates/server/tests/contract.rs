@@ -9,7 +9,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::Server;
+use support::{Server, wait_for};
 
 fn schedule(server: &Server, topic: &str, message: &Value) -> String {
     let answer = server.post(&format!("/v1/topics/{topic}/messages"), message.to_string());
@@ -19,13 +19,10 @@ fn schedule(server: &Server, topic: &str, message: &Value) -> String {
 
 /// Asks until the message is delivered.
 fn delivered(server: &Server, id: &str) -> Value {
-    for _ in 0..10_000 {
+    wait_for("the delivery", || {
         let message = server.get(&format!("/v1/messages/{id}")).json();
-        if message["state"] == "delivered" {
-            return message;
-        }
-    }
-    panic!("{id} is not delivered");
+        Some(message).filter(|message| message["state"] == "delivered")
+    })
 }
 
 #[test]

@@ -9,7 +9,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::Server;
+use support::{Server, wait_for};
 
 const GROUP: &str = "/v1/topics/orders/groups/billing";
 
@@ -28,26 +28,19 @@ fn rejected(server: &Server, count: usize) -> Vec<String> {
 
 /// Asks until so many letters are listed.
 fn letters(server: &Server, query: &str, count: usize) -> Vec<Value> {
-    for _ in 0..10_000 {
+    wait_for(&format!("{count} dead letters"), || {
         let page = server.get(&format!("{GROUP}/dead{query}"));
         assert_eq!(page.status, 200, "{}", page.body);
         let messages = page.json()["messages"].as_array().expect("a list").clone();
-        if messages.len() == count {
-            return messages;
-        }
-    }
-    panic!("there are never {count} dead letters");
+        Some(messages).filter(|messages| messages.len() == count)
+    })
 }
 
 /// The report of a job once it has ended.
 fn ended(server: &Server, path: &str) -> Value {
-    for _ in 0..10_000 {
-        let report = server.get(path).json();
-        if report["state"] != "running" {
-            return report;
-        }
-    }
-    panic!("the job never ends");
+    wait_for("the end of the job", || {
+        Some(server.get(path).json()).filter(|report| report["state"] != "running")
+    })
 }
 
 #[test]

@@ -36,6 +36,12 @@ fn the_reference_is_a_timeline() {
 }
 
 #[test]
+fn the_reference_takes_changes() {
+    conformance::changes(stage);
+    conformance::lasting_changes(stage, Reference::restarted);
+}
+
+#[test]
 fn the_reference_is_an_outlet() {
     conformance::outlet(stage, read_back);
 }
@@ -52,7 +58,7 @@ fn the_reference_is_a_whole_store() {
 
 #[test]
 fn the_reference_has_groups() {
-    conformance::groups(Reference::new, |store| store);
+    conformance::groups(Reference::new, Reference::restarted);
 }
 
 #[test]

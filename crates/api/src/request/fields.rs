@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
+
 use crate::code::Code;
 use crate::problem::Problem;
 use crate::request::bounded::members;
-use crate::request::value::{checked_depth, scalar, string, whole};
+use crate::request::value::{base64, body, bytes_of, checked_depth, scalar, string, whole};
 
 /// More than any object has.
 const FIELDS_MAX: usize = 32;
@@ -70,6 +72,31 @@ impl<'a> Fields<'a> {
         self.take(name).map(|raw| whole(raw).ok_or_else(refused)).transpose()
     }
 
+    /// Takes a time as it was written: a string or a number.
+    pub(crate) fn take_time(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
+        self.take(name).map(|raw| scalar(name, raw, Code::InvalidTime)).transpose()
+    }
+
+    /// Takes `key` or `key_base64`.
+    pub(crate) fn take_key(&mut self) -> Result<Option<Bytes>, Problem> {
+        match (self.take("key"), self.take("key_base64")) {
+            (Some(_), Some(_)) => Err(both("key", "key_base64")),
+            (Some(raw), None) => Ok(Some(bytes_of(string("key", raw)?))),
+            (None, Some(raw)) => base64("key_base64", raw).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Takes `body` or `body_base64`.
+    pub(crate) fn take_body(&mut self) -> Result<Option<Bytes>, Problem> {
+        match (self.take("body"), self.take("body_base64")) {
+            (Some(_), Some(_)) => Err(both("body", "body_base64")),
+            (Some(raw), None) => body(raw).map(Some),
+            (None, Some(raw)) => base64("body_base64", raw).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Takes a truth value.
     pub(crate) fn take_bool(&mut self, name: &str) -> Result<Option<bool>, Problem> {
         match self.take(name) {
@@ -86,6 +113,10 @@ impl<'a> Fields<'a> {
     pub(crate) fn end(self) -> Result<(), Problem> {
         self.0.first().map_or(Ok(()), |(name, _)| Err(unknown(name)))
     }
+}
+
+fn both(first: &str, second: &str) -> Problem {
+    Problem::new(Code::ConflictingFields, format!("give {first} or {second}, not both"))
 }
 
 /// The refusal of a field that is not known.

@@ -46,7 +46,7 @@ fn list_item(raw: &str) -> Result<(String, Bytes), Problem> {
     }
     let (mut name, mut value) = (None, None);
     let mut seen = HashSet::new();
-    for (field, raw) in members(raw, ITEM_FIELDS_MAX, |_| super::unknown("headers"))? {
+    for (field, raw) in members(raw, ITEM_FIELDS_MAX, |_| super::fields::unknown("headers"))? {
         if !seen.insert(field.clone()) {
             let detail = "a field of a header occurs twice";
             return Err(Problem::new(Code::DuplicateField, detail));
@@ -60,7 +60,7 @@ fn list_item(raw: &str) -> Result<(String, Bytes), Problem> {
             }
             "value" => value = Some(bytes_of(string("value", raw)?)),
             "value_base64" => value = Some(base64("value_base64", raw)?),
-            other => return Err(super::unknown(&format!("headers.{other}"))),
+            other => return Err(super::fields::unknown(&format!("headers.{other}"))),
         }
     }
     name.zip(value)

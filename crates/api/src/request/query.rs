@@ -6,8 +6,10 @@ use bytes::Bytes;
 
 use crate::code::Code;
 use crate::problem::Problem;
+use crate::repeat::{CatchUp, Repeat};
+use crate::request::fields::unknown;
 use crate::request::value::{attempts, decode_base64, level_text, partition_text};
-use crate::request::{NewMessage, When, unknown};
+use crate::request::{NewMessage, OnConflict, When};
 
 /// Most parameters of one query string.
 const PARAMETERS_MAX: usize = 32;
@@ -50,6 +52,19 @@ impl<'a> Parameters<'a> {
     /// A [`Problem`] when it is not UTF-8.
     pub fn take(&mut self, name: &str) -> Result<Option<Cow<'a, str>>, Problem> {
         self.take_bytes(name).map(utf8).transpose()
+    }
+
+    /// Takes `key` or `key_base64`.
+    ///
+    /// # Errors
+    /// A [`Problem`] when both are there, or the latter is not base 64.
+    pub fn take_key(&mut self) -> Result<Option<Bytes>, Problem> {
+        match (self.take_bytes("key"), self.take("key_base64")?) {
+            (Some(_), Some(_)) => Err(conflict("key", "key_base64")),
+            (Some(key), None) => Ok(Some(Bytes::copy_from_slice(&key))),
+            (None, Some(text)) => decode_base64("key_base64", &text).map(Some),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Takes a time as it was meant to be written.
@@ -102,12 +117,7 @@ impl<'a> Parameters<'a> {
 /// A [`Problem`] for the first thing that is wrong.
 pub fn published(query: Option<&str>) -> Result<NewMessage<'_>, Problem> {
     let mut parameters = Parameters::read(query)?;
-    let key = match (parameters.take_bytes("key"), parameters.take("key_base64")?) {
-        (Some(_), Some(_)) => return Err(conflict("key", "key_base64")),
-        (Some(key), None) => Some(Bytes::copy_from_slice(&key)),
-        (None, Some(text)) => Some(decode_base64("key_base64", &text)?),
-        (None, None) => None,
-    };
+    let key = parameters.take_key()?;
     let delay = parameters.take("delay")?;
     let level = parameters.take("delay_level")?;
     let deliver_at = parameters.take_time("deliver_at")?;
@@ -123,9 +133,14 @@ pub fn published(query: Option<&str>) -> Result<NewMessage<'_>, Problem> {
     let partition = parameters.take("partition")?.map(|text| partition_text(&text)).transpose()?;
     let ttl = parameters.take("ttl")?;
     let max_attempts = parameters.take("max_attempts")?.map(|text| attempts(&text)).transpose()?;
+    let id = parameters.take("id")?;
+    let on_conflict = parameters.take("on_conflict")?;
+    let on_conflict = on_conflict.map_or(Ok(OnConflict::Reject), |word| OnConflict::read(&word))?;
+    let repeat = Repeat::take(&mut parameters)?.map(Box::new);
+    let catch_up = parameters.take("catch_up")?.map(CatchUp::read_text).transpose()?;
     parameters.end()?;
-    let message = NewMessage { key, when, partition, ttl, max_attempts, ..NewMessage::default() };
-    Ok(message)
+    let named = NewMessage { id, on_conflict, repeat, catch_up, ..NewMessage::default() };
+    Ok(NewMessage { key, when, partition, ttl, max_attempts, ..named })
 }
 
 fn conflict(first: &str, second: &str) -> Problem {

@@ -12,7 +12,7 @@ const LIMITS: ReadLimits = ReadLimits { depth: 64, messages: 3, headers: 4 };
 
 fn one(json: &str) -> NewMessage<'_> {
     match read_messages(json.as_bytes(), LIMITS) {
-        Ok(Posted::One(message)) => message,
+        Ok(Posted::One(message)) => *message,
         other => panic!("{json}: {other:?}"),
     }
 }
@@ -81,9 +81,11 @@ fn each_fault_has_its_code() {
         (r#"{"body":"x","bo\u0064y":1}"#, Code::DuplicateField),
         (r#"{"body":"x","body":null}"#, Code::DuplicateField),
         (r#"{"body":"x","body_base64":"eA=="}"#, Code::ConflictingFields),
-        (r#"{"body":"x","id":"own"}"#, Code::NotSupported),
-        (r#"{"body":"x","on_conflict":"replace"}"#, Code::NotSupported),
-        (r#"{"body":"x","repeat":{"every":"1m"}}"#, Code::NotSupported),
+        (r#"{"body":"x","id":5}"#, Code::InvalidField),
+        (r#"{"body":"x","on_conflict":"shout"}"#, Code::InvalidField),
+        (r#"{"body":"x","repeat":{"evry":"1m"}}"#, Code::UnknownField),
+        (r#"{"body":"x","repeat":"1m"}"#, Code::InvalidRepeat),
+        (r#"{"body":"x","catch_up":"some"}"#, Code::InvalidCatchUp),
         (r#"{"body":"x","ttl":true}"#, Code::InvalidDelay),
         (r#"{"body":"x","max_attempts":"3"}"#, Code::InvalidField),
         (r#"{"body":"x","max_attempts":-1}"#, Code::InvalidField),
@@ -149,7 +151,11 @@ fn parameters_of_a_publish() {
         ("delay=1s&delay_level=2", Code::ConflictingFields),
         ("deliver_at=5&delay_level=2", Code::ConflictingFields),
         ("colour=1", Code::UnknownField),
-        ("id=1", Code::NotSupported),
+        ("on_conflict=1", Code::InvalidField),
+        ("cron=x&every=1s", Code::InvalidRepeat),
+        ("zone=UTC", Code::InvalidRepeat),
+        ("count=x&every=1s", Code::InvalidRepeat),
+        ("catch_up=x", Code::InvalidCatchUp),
         ("max_attempts=many", Code::InvalidField),
         ("delay=%zz", Code::InvalidParameter),
         ("delay=%ff", Code::InvalidParameter),

@@ -13,14 +13,19 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use punctual_model::GroupId;
 
+use crate::activity::{Activity, Work};
+use crate::time::BrokerTime;
+
 /// Something to be seen to its end.
 pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// When which group has something to do.
-#[derive(Default)]
 pub(crate) struct Alarms {
     inner: Mutex<Inner>,
     changed: Condvar,
+    activity: Activity,
+    /// Time stands still: alarms ring when somebody has moved it.
+    by_hand: bool,
 }
 
 #[derive(Default)]
@@ -30,6 +35,8 @@ struct Inner {
     errands: Vec<Errand>,
     woken: bool,
     stopped: bool,
+    /// There unless the thread has nothing to do at the present time.
+    work: Option<Work>,
 }
 
 impl std::fmt::Debug for Alarms {
@@ -39,14 +46,37 @@ impl std::fmt::Debug for Alarms {
 }
 
 impl Alarms {
+    /// No alarm set.
+    pub(crate) fn new(time: &BrokerTime) -> Self {
+        let (inner, changed) = Default::default();
+        Self { inner, changed, activity: time.activity().clone(), by_hand: time.is_by_hand() }
+    }
+
+    /// When the first alarm rings.
+    pub(crate) fn first(&self) -> Option<Duration> {
+        self.inner.lock().set.first().map(|(at, _)| *at)
+    }
+
+    /// Time was moved.
+    pub(crate) fn look(&self) {
+        self.wake_up(&mut self.inner.lock());
+    }
+
+    fn wake_up(&self, inner: &mut Inner) {
+        if !inner.stopped {
+            inner.work.get_or_insert_with(|| self.activity.begin());
+        }
+        inner.woken = true;
+        self.changed.notify_one();
+    }
+
     /// Rings for a group at a time on the monotonic clock.
     pub(crate) fn set(&self, at: Duration, group: GroupId) {
         let mut inner = self.inner.lock();
         let first = inner.set.first().is_none_or(|(first, _)| at < *first);
         inner.set.insert((at, group));
         if first {
-            inner.woken = true;
-            self.changed.notify_one();
+            self.wake_up(&mut inner);
         }
     }
 
@@ -55,8 +85,7 @@ impl Alarms {
         let mut inner = self.inner.lock();
         if !inner.stopped {
             inner.errands.push(errand);
-            inner.woken = true;
-            self.changed.notify_one();
+            self.wake_up(&mut inner);
         }
     }
 
@@ -64,6 +93,7 @@ impl Alarms {
     pub(crate) fn stop(&self) {
         let mut inner = self.inner.lock();
         inner.stopped = true;
+        inner.work = None;
         self.changed.notify_one();
     }
 
@@ -100,10 +130,18 @@ impl Alarms {
     pub(crate) fn wait(&self, now: Duration) -> bool {
         let mut inner = self.inner.lock();
         if !inner.woken && !inner.stopped {
-            match inner.set.first().map(|(at, _)| at.saturating_sub(now)) {
+            // What was taken over goes on elsewhere and is not done yet.
+            if inner.errands.is_empty() {
+                inner.work = None;
+            }
+            let first = if self.by_hand { None } else { inner.set.first() };
+            match first.map(|(at, _)| at.saturating_sub(now)) {
                 Some(wait) if wait.is_zero() => {}
                 Some(wait) => drop(self.changed.wait_for(&mut inner, wait)),
                 None => self.changed.wait(&mut inner),
+            }
+            if !inner.stopped {
+                inner.work.get_or_insert_with(|| self.activity.begin());
             }
         }
         inner.woken = false;
@@ -113,7 +151,6 @@ impl Alarms {
 
 impl Wake for Alarms {
     fn wake(self: Arc<Self>) {
-        self.inner.lock().woken = true;
-        self.changed.notify_one();
+        self.look();
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use futures_channel::oneshot;
 use parking_lot::{Mutex, RwLock};
@@ -15,6 +16,7 @@ use punctual_model::ports::{Armed, GroupError, Groups, StoreError, Topic, TopicE
 use punctual_model::{GroupId, GroupName, GroupSettings, TopicId, TopicName, TopicSettings};
 
 use super::Consumer;
+use super::alarms::Alarms;
 use super::jobs::JobLimits;
 use super::overflow::{NotAdmitted, Overflow};
 use super::running::{Core, Pending, Running};
@@ -83,7 +85,8 @@ impl Consumers {
         failed: oneshot::Sender<StoreError>,
     ) -> io::Result<Self> {
         let ConsumerParts { groups, topics, time, counters, pending, auto_create, limits } = parts;
-        let (nonces, alarms, kept, jobs) = Default::default();
+        let (nonces, kept, jobs) = Default::default();
+        let alarms = Arc::new(Alarms::new(&time));
         let core =
             Core { groups, topics, time, counters, pending, nonces, alarms, kept, jobs, limits };
         let core = Arc::new(core);
@@ -318,6 +321,16 @@ impl Consumers {
             }
             self.inner.overflow.delivered(topic);
         }
+    }
+
+    /// Sees to the alarms that have rung now that time was moved by hand.
+    pub(crate) fn look(&self) {
+        self.inner.core.alarms.look();
+    }
+
+    /// When the first alarm rings, on the monotonic clock.
+    pub(crate) fn next_alarm(&self) -> Option<Duration> {
+        self.inner.core.alarms.first()
     }
 
     /// Does what the lease thread does when an alarm has rung. There is no need for it, except

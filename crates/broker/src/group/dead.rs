@@ -218,7 +218,7 @@ impl DeadList {
     }
 
     fn letter(&self, delivered: Delivered) -> (Mark, DeadLetter) {
-        let Delivered { id, offset, delivered_at, mut message } = delivered;
+        let Delivered { id, offset, due, delivered_at, mut message } = delivered;
         // Only the broker writes there, always with a trailer; should one be missing all the same,
         // the letter is shown for what it is rather than hidden.
         let history = History::detach(&mut message).unwrap_or_else(|| History {
@@ -226,7 +226,7 @@ impl DeadList {
             topic: self.topic.clone(),
             partition: id.partition,
             offset,
-            due: id.key.due,
+            due,
             delivered_at,
             failed: 0,
             first_error: None,

@@ -46,6 +46,7 @@ pub(crate) use self::overflow::NotAdmitted;
 pub use self::progress::{GroupStanding, ResetTo};
 pub use self::receipt::{Receipt, ReceiptError};
 pub use self::waiters::Available;
+pub(crate) use self::waiters::Waiters;
 
 /// A message in the hands of a consumer. What it says of the message is what was so when it was
 /// first delivered, however often it has gone round since.

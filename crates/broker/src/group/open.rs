@@ -102,14 +102,13 @@ impl Open {
     /// A message as it was read. Its content is copied, or it would keep all that was read with it
     /// in memory.
     pub(crate) fn new(delivered: Delivered, note: Option<Note>, retried: bool) -> Self {
-        let Delivered { id, offset, delivered_at, mut message } = delivered;
+        let Delivered { id, offset, due, delivered_at, mut message } = delivered;
         let mark = Mark { offset, sequence: id.key.sequence };
         let history = if retried { History::detach(&mut message) } else { None };
         let (identity, mut failures) = match history {
             Some(history) => split(history),
             None => {
-                let (partition, due) = (id.partition, id.key.due);
-                let topic = None;
+                let (topic, partition) = (None, id.partition);
                 let identity = Identity { id, topic, partition, offset, due, delivered_at };
                 (identity, Failures::default())
             }
@@ -194,7 +193,7 @@ mod tests {
         let (topic, partition) = (TopicId::new(1).unwrap(), Partition::new(2).unwrap());
         let message = Message { key: Some("k".into()), headers, body: "body".into() };
         let id = MessageId { key, topic, partition };
-        Delivered { id, offset: 5, delivered_at: due, message }
+        Delivered { id, offset: 5, due, delivered_at: due, message }
     }
 
     #[test]

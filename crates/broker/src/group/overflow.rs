@@ -9,7 +9,7 @@
 
 mod seize;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +25,7 @@ use punctual_model::{Partition, TopicId};
 use super::history::Reason;
 use super::read::refusal;
 use super::running::{Core, Running};
+use crate::activity::Work;
 
 /// For how long a measured backlog counts.
 const FRESH: Duration = Duration::from_millis(50);
@@ -69,7 +70,7 @@ struct State {
     /// Topics to be measured, and who waits for it.
     asked: BTreeMap<TopicId, Vec<oneshot::Sender<Result<(), StoreError>>>>,
     /// Topics whose backlog may be over its limit.
-    grown: BTreeSet<TopicId>,
+    grown: BTreeMap<TopicId, Work>,
 }
 
 /// How much there is.
@@ -164,7 +165,8 @@ impl Overflow {
     /// Messages were delivered to a topic that has groups.
     pub(crate) fn delivered(&self, topic: TopicId) {
         if self.desk.core.topics.by_id(topic).is_some_and(|topic| buries(&topic)) {
-            self.desk.state.lock().grown.insert(topic);
+            let work = self.desk.core.time.activity().begin();
+            self.desk.state.lock().grown.insert(topic, work);
             self.desk.changed.notify_one();
         }
     }
@@ -218,6 +220,7 @@ impl Desk {
         state.stopped = true;
         // Who waits finds the channel closed.
         state.asked.clear();
+        state.grown.clear();
         self.changed.notify_all();
     }
 
@@ -238,6 +241,10 @@ impl Desk {
                 }
                 if rests {
                     self.changed.wait_for(&mut state, rest);
+                    if self.core.time.is_by_hand() {
+                        // This clock would not show that the time has passed.
+                        rest_until = None;
+                    }
                 } else {
                     self.changed.wait(&mut state);
                 }
@@ -255,7 +262,7 @@ impl Desk {
                     drop(sender.send(measured.clone()));
                 }
             }
-            if let Some(topic) = grown {
+            if let Some((topic, _work)) = grown {
                 let refused = self.bring_down(topic, groups_of);
                 rest_until = refused.then(|| self.core.time.read().monotonic + REFUSED_WAIT);
             }
@@ -340,7 +347,7 @@ impl Desk {
         }
         let mut state = self.state.lock();
         if (again || refused) && !state.stopped {
-            state.grown.insert(topic.id);
+            state.grown.insert(topic.id, self.core.time.activity().begin());
         }
         refused
     }

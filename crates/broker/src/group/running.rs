@@ -231,7 +231,9 @@ impl Running {
     pub(crate) fn set_alarm(&self, state: &mut State, now: Now) {
         let wait = state.queue.next_wait().map(|not_before| {
             let wait = Duration::from_millis(not_before.as_millis()).saturating_sub(now.broker);
-            now.monotonic + wait.min(WAIT_MAX)
+            // A clock that is moved by hand has no steps to be noticed.
+            let most = if self.core.time.is_by_hand() { wait } else { WAIT_MAX };
+            now.monotonic + wait.min(most)
         });
         let next = [state.queue.next_deadline(), wait].into_iter().flatten().min();
         if let Some(next) = next

@@ -408,7 +408,7 @@ pub(crate) fn moved(
 ) -> Entry {
     history.attach(&mut message);
     let partition = Partition::new(0).expect("every topic has a partition 0");
-    Entry { topic, partition, due, basis: Basis::Delay, message }
+    Entry { topic, partition, due, basis: Basis::Delay, message, extra: None }
 }
 
 /// Something that is seen to its end by others if its caller goes away.

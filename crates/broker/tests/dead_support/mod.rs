@@ -80,7 +80,7 @@ pub(crate) fn letter(market: &Market, consumer: &Consumer, number: u64) -> Entry
     };
     history.attach(&mut message);
     let due = market.clock.now();
-    Entry { topic: group.dead, partition, due, basis: Basis::Delay, message }
+    Entry { topic: group.dead, partition, due, basis: Basis::Delay, message, extra: None }
 }
 
 /// Gives the group that many dead letters, numbered from 0.

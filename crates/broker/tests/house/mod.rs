@@ -1,15 +1,21 @@
 //! A whole broker with its threads, over the reference store or the embedded one, and a gate in
 //! front of the outlet that can be shut and that says what went through.
 
-#![allow(dead_code, clippy::allow_attributes, reason = "each test file uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    clippy::allow_attributes,
+    reason = "each test file uses its own part of it"
+)]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+#[path = "../patience/mod.rs"]
+mod patience;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use futures_executor::block_on;
 use parking_lot::{Condvar, Mutex};
 use punctual_broker::{Broker, Options, Parts, Request, Scheduled, When};
 use punctual_engine::disk::RealDisk;
@@ -23,8 +29,7 @@ use punctual_model::{
 use punctual_testkit::Reference;
 use tempfile::TempDir;
 
-/// Longer than anything in these tests takes on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use patience::{Finally, PATIENCE, Patience, wait_until, within_a_minute};
 
 /// All that a broker needs of a store.
 pub(crate) trait Store: Timeline + Outlet + Topics + Groups {}
@@ -87,7 +92,7 @@ impl<S: Store> House<S> {
     }
 
     pub(crate) fn schedule(&self, topic: &TopicName, requests: Vec<Request>) -> Vec<Scheduled> {
-        block_on(self.broker.schedule(topic, requests)).unwrap()
+        within_a_minute(self.broker.schedule(topic, requests)).unwrap()
     }
 
     /// One message without a key.

@@ -55,7 +55,19 @@ impl Market {
         market
     }
 
+    /// The same with options.
+    pub(crate) fn with(partitions: u16, options: Options) -> Self {
+        let start = Timestamp::from_millis(1_800_000_000_000).unwrap();
+        let market = Self::over(Reference::new(), ManualClock::new(start), options);
+        market.partitions(partitions);
+        market
+    }
+
     fn on(store: Reference, clock: ManualClock) -> Self {
+        Self::over(store, clock, Options::default())
+    }
+
+    fn over(store: Reference, clock: ManualClock, options: Options) -> Self {
         let valve = Arc::new(Valve { inner: store.clone(), state: Mutex::default() });
         let parts = Parts {
             timeline: Arc::new(store.clone()),
@@ -64,7 +76,7 @@ impl Market {
             groups: Arc::clone(&valve) as Arc<dyn Groups>,
             clock: Arc::new(clock.clone()),
         };
-        let broker = Broker::start(Options::default(), parts).unwrap();
+        let broker = Broker::start(options, parts).unwrap();
         Self { clock, store, valve, broker, topic: TopicName::new("orders").unwrap() }
     }
 
@@ -102,6 +114,7 @@ impl Market {
     /// Sends and waits until all are in the log and every group has heard of it, so that a take finds
     /// them.
     pub(crate) fn deliver(&self, bodies: &[&str]) -> Vec<MessageId> {
+        let before = self.broker.stats().delivered;
         let ids = self.send(bodies);
         let scout = self.put("scout", GroupSettings::default());
         let mut missing = bodies.len();
@@ -110,11 +123,15 @@ impl Market {
             missing -= scouted.len();
             assert_eq!(ack(&scout, &receipts(&scouted)), vec![true; scouted.len()]);
         }
-        // The scout may have looked before the others were told; then it is still pending.
-        wait_until("end of the delivery", || {
-            !self.broker.stats().pending.iter().any(|(topic, _)| *topic == self.topic)
-        });
+        // The scout may have looked before the others were told; only then they are counted.
+        self.wait_for_delivered(before + bodies.len() as u64);
         ids
+    }
+
+    /// Waits until so many messages were delivered in all, retries and dead letters too, and their
+    /// groups have heard of it. That they are in the log is not enough for a take to find them.
+    pub(crate) fn wait_for_delivered(&self, count: u64) {
+        wait_until("delivery", || self.broker.stats().delivered >= count);
     }
 
     /// Lets time pass and lets the broker notice that leases have run out.

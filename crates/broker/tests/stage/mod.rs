@@ -92,7 +92,14 @@ impl<S: Timeline + Outlet + Topics> Stage<S> {
     fn accept(&mut self, due: Timestamp, basis: Basis) -> MessageId {
         let number = u16::try_from(self.waiting.len() % usize::from(self.partitions));
         let partition = number.ok().and_then(Partition::new).expect("one of the partitions");
-        let entry = Entry { topic: self.topic, partition, due, basis, message: Message::default() };
+        let entry = Entry {
+            topic: self.topic,
+            partition,
+            due,
+            basis,
+            message: Message::default(),
+            extra: None,
+        };
         let ids = block_on(self.store.schedule(vec![entry])).expect("a working store accepts");
         let id = ids[0];
         assert_eq!(id.key.due, due);

@@ -84,7 +84,7 @@ pub(crate) struct RedriveOptions {
     #[arg(long, value_name = "KEY", requires = "id")]
     pub(crate) set_key: Option<String>,
     /// Header of the one message of --id instead of those it has, as often as needed
-    #[arg(long = "set-header", value_name = "NAME=VALUE", value_parser = super::header,
+    #[arg(long = "set-header", value_name = "NAME=VALUE", value_parser = super::pending::header,
           requires = "id")]
     pub(crate) set_headers: Vec<(String, String)>,
 }

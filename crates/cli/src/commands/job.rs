@@ -45,6 +45,23 @@ impl Session {
         }
     }
 
+    /// Waits for the end of a job that tells nothing of single messages, and answers how it ended.
+    pub(super) fn job_ended(&self, path: &str, begun: &Value) -> anyhow::Result<Value> {
+        let bar = progress_bar(begun["matched"].as_u64());
+        let mut look = LOOK_MIN;
+        loop {
+            let report = self.client.get(path)?;
+            if report["state"] != "running" {
+                bar.finish_and_clear();
+                return Ok(report);
+            }
+            bar.set_length(report["matched"].as_u64().unwrap_or_default());
+            bar.set_position(report["done"].as_u64().unwrap_or_default());
+            park_timeout(look);
+            look = (look * 2).min(LOOK_MAX);
+        }
+    }
+
     fn moved(&self, result: &Value) -> anyhow::Result<()> {
         if self.json { line(&result.to_string()) } else { Ok(()) }
     }
@@ -59,7 +76,7 @@ impl Session {
 }
 
 /// A bar on a terminal; in a pipe it draws nothing.
-fn progress_bar(total: Option<u64>) -> ProgressBar {
+pub(super) fn progress_bar(total: Option<u64>) -> ProgressBar {
     let template = "{bar:40} {pos}/{len} {per_sec} {elapsed}";
     let bar = match total {
         Some(total) => ProgressBar::new(total),

@@ -49,6 +49,10 @@ fn change(settings: TopicSettings) -> anyhow::Result<Value> {
         "forever" => Ok(Value::from(text)),
         text => number(text).map(Value::from),
     });
+    let rate_cap = settings.rate_cap.map(|text| match text.as_str() {
+        "none" => Ok(Value::from(text)),
+        text => number(text).map(Value::from),
+    });
     Ok(json!({
         "partitions": settings.partitions,
         "retention": settings.retention,
@@ -56,6 +60,11 @@ fn change(settings: TopicSettings) -> anyhow::Result<Value> {
         "default_ttl": settings.default_ttl,
         "max_backlog": backlog,
         "overflow": settings.overflow,
+        "max_delay": settings.max_delay,
+        "rate_cap": rate_cap.transpose()?,
+        "jitter": settings.jitter,
+        "catch_up": settings.catch_up,
+        "paused": settings.paused,
     }))
 }
 

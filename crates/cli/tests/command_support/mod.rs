@@ -1,10 +1,16 @@
 //! A real server, and commands run against it.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::process_support::{PATIENCE, wait_for};
+
+/// How long a command may take.
+pub(crate) const LIMIT_SECONDS: &str = "60";
 
 pub(crate) struct Server {
     pub(crate) process: Child,
@@ -14,6 +20,14 @@ pub(crate) struct Server {
 
 pub(crate) fn punctual() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A command that is ended and fails when it goes on for a minute; signals are passed on to it.
+fn bounded() -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--foreground", LIMIT_SECONDS, env!("CARGO_BIN_EXE_punctual")]);
     command.stdin(Stdio::null());
     command
 }
@@ -42,18 +56,26 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let mut log = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-        let ready = log.by_ref().map_while(Result::ok).find(|line| line.contains("ready"));
+        let log = BufReader::new(process.stderr.take().expect("a pipe")).lines();
+        let (tell, told) = mpsc::channel();
+        // All of it is read, so that the server never waits for somebody to read it.
+        let read = move || {
+            let said = log.map_while(Result::ok).filter(|line| line.contains("ready"));
+            said.for_each(|line| drop(tell.send(line)));
+        };
+        std::thread::Builder::new().spawn(read).expect("a thread");
+        let ready = told.recv_timeout(PATIENCE);
+        if ready.is_err() {
+            let _ended = process.kill().is_err();
+        }
         let ready = ready.expect("it says ready");
         let address = ready.split("http=").nth(1).and_then(|rest| rest.split(' ').next());
         let url = format!("http://{}", address.expect("it says where"));
-        // The rest is read too, so that the server never waits for somebody to read it.
-        std::thread::Builder::new().spawn(move || log.count()).expect("a thread");
         Self { process, url, data: Some(data) }
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        punctual().args(arguments).env("PUNCTUAL_SERVER", &self.url).output().expect("it runs")
+        bounded().args(arguments).env("PUNCTUAL_SERVER", &self.url).output().expect("it runs")
     }
 
     pub(crate) fn json(&self, arguments: &[&str]) -> Vec<Value> {
@@ -80,9 +102,14 @@ impl Server {
 
     /// Starts a command that goes on until it is stopped, with its output in a pipe.
     pub(crate) fn start_command(&self, arguments: &[&str]) -> Child {
-        let mut command = punctual();
+        let mut command = bounded();
         command.args(arguments).env("PUNCTUAL_SERVER", &self.url);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
+        wait_for("the server to end", || self.process.try_wait().expect("its own child")).0
     }
 
     pub(crate) fn signal(&self, name: &str) {

@@ -4,41 +4,53 @@
 //! change     length u32 · kind u8 · …
 //! schedule   first sequence u64 · count u32 · (due u64 · length u32 · record)…
 //! cancel     count u32 · (due u64 · sequence u64 · topic u32)…
+//! supersede  as cancel: entries whose place others have taken
 //! put topic  a topic
+//! levels     delay u64 …
 //! delete     id u32
 //! put group  a group · count u16 · the offset at which each partition starts u64 …
 //! delete     id u32
 //! settle, note, seek   see `groups/stored.rs`
 //! topic      id u32 · partitions u16 · retention u64 · retention bytes u64 · name · kind u8 · partitions for keys u16 ·
-//!            default ttl u64 · backlog messages u64 · backlog bytes u64 · overflow u8
+//!            default ttl u64 · backlog messages u64 · backlog bytes u64 · overflow u8 · settings
+//! settings   length u32 · (tag u8 · length u32 · value)…
 //! ```
 //!
-//! Topics of format 1 end behind the name.
+//! Topics of format 1 end behind the name, those of format 2 behind the overflow.
+
+mod settings;
+
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use punctual_model::group::{Group, GroupChange, GroupId};
+use punctual_model::levels::LEVELS;
 use punctual_model::limits::PARTITIONS_MAX;
 use punctual_model::ports::Topic;
 use punctual_model::{
-    Backlog, Entry, Key, Lane, Overflow, Partition, Sequence, Span, Timestamp, TopicId, TopicKind,
-    TopicName, TopicSettings,
+    Backlog, DelayLevels, Entry, Key, Lane, MessageId, Overflow, Partition, Sequence, Span,
+    Timestamp, TopicId, TopicKind, TopicName, TopicSettings,
 };
 
 use crate::codec::{self, Malformed};
 use crate::groups::stored;
-use crate::record;
+use crate::record::{self, Patch};
 
 const SCHEDULE: u8 = 1;
 const CANCEL: u8 = 2;
 /// A topic as format 1 had it; still read.
 const PUT_OLD_TOPIC: u8 = 3;
 const DELETE_TOPIC: u8 = 4;
-const PUT_TOPIC: u8 = 5;
+/// A topic as format 2 had it; still read.
+const PUT_TOPIC_2: u8 = 5;
 const PUT_GROUP: u8 = 6;
 const DELETE_GROUP: u8 = 7;
 const SETTLE: u8 = 8;
 const NOTE: u8 = 9;
 const SEEK: u8 = 10;
+const SUPERSEDE: u8 = 11;
+const PUT_TOPIC: u8 = 12;
+const PUT_LEVELS: u8 = 13;
 
 /// Bytes before the first entry of a schedule: length, kind, first sequence, count.
 const SCHEDULE_FRONT: usize = 4 + 1 + 8 + 4;
@@ -53,6 +65,8 @@ pub struct Draft {
     pub bytes: Vec<u8>,
     /// Where each record lies in `bytes`.
     pub slots: Vec<Slot>,
+    /// Where ids of other orders are to be put in.
+    pub(crate) patches: Vec<Patch>,
 }
 
 /// Where a record lies in the bytes of its change.
@@ -81,16 +95,21 @@ impl Slot {
 impl Draft {
     /// The stored form of `entries`, which go to `lane`.
     #[must_use]
-    pub fn new(entries: &[Entry], lane: Lane) -> Self {
-        let weight: usize = entries.iter().map(|entry| entry.message.weight() + 24).sum();
+    pub fn new<'a>(
+        entries: impl IntoIterator<Item = &'a Entry, IntoIter: Clone>,
+        lane: Lane,
+    ) -> Self {
+        let entries = entries.into_iter();
+        let weight: usize = entries.clone().map(|entry| entry.message.weight() + 24).sum();
         let mut bytes = Vec::with_capacity(SCHEDULE_FRONT + weight);
         bytes.resize(SCHEDULE_FRONT, 0);
-        let mut slots = Vec::with_capacity(entries.len());
+        let mut slots = Vec::with_capacity(entries.size_hint().0);
+        let mut patches = Vec::new();
         for entry in entries {
             bytes.extend_from_slice(&entry.due.as_millis().to_le_bytes());
             bytes.extend_from_slice(&[0; 4]);
             let offset = bytes.len();
-            record::encode(&mut bytes, entry);
+            patches.extend(record::encode(&mut bytes, entry));
             let length = to_u32(bytes.len() - offset);
             if let Some(place) = bytes.get_mut(offset - 4..offset) {
                 place.copy_from_slice(&length.to_le_bytes());
@@ -99,15 +118,8 @@ impl Draft {
             let Entry { due, topic, partition, .. } = *entry;
             slots.push(Slot { due, topic, partition, offset, length });
         }
-        let mut front = Vec::with_capacity(SCHEDULE_FRONT);
-        front.extend_from_slice(&to_u32(bytes.len() - 4).to_le_bytes());
-        front.push(SCHEDULE);
-        front.extend_from_slice(&[0; 8]);
-        front.extend_from_slice(&to_u32(entries.len()).to_le_bytes());
-        if let Some(place) = bytes.get_mut(..SCHEDULE_FRONT) {
-            place.copy_from_slice(&front);
-        }
-        Self { lane, bytes, slots }
+        put_front(&mut bytes, slots.len());
+        Self { lane, bytes, slots, patches }
     }
 
     /// Gives the entries their numbers, from `first` on.
@@ -115,6 +127,52 @@ impl Draft {
         if let Some(place) = self.bytes.get_mut(5..13) {
             place.copy_from_slice(&first.get().to_le_bytes());
         }
+    }
+
+    /// The same without the entries at these places.
+    #[must_use]
+    pub fn without(&self, left_out: &HashSet<usize>) -> Self {
+        let mut bytes = self.bytes.get(..SCHEDULE_FRONT).unwrap_or_default().to_vec();
+        let mut slots = Vec::with_capacity(self.slots.len());
+        let mut patches = Vec::new();
+        for (_, slot) in self.slots.iter().enumerate().filter(|(n, _)| !left_out.contains(n)) {
+            let start = slot.offset as usize;
+            let end = start + slot.length as usize;
+            let offset = bytes.len() + 12;
+            bytes.extend_from_slice(self.bytes.get(start - 12..end).unwrap_or_default());
+            let inside = self.patches.iter().filter(|patch| (start..end).contains(&patch.offset));
+            patches.extend(
+                inside.map(|patch| Patch { offset: patch.offset - start + offset, ..*patch }),
+            );
+            slots.push(Slot { offset: to_u32(offset), ..*slot });
+        }
+        put_front(&mut bytes, slots.len());
+        Self { lane: self.lane, bytes, slots, patches }
+    }
+
+    /// Puts in the ids of what other orders store.
+    pub fn link(&mut self, id_of: impl Fn(u32) -> Option<MessageId>) {
+        let mut link = Vec::with_capacity(record::LINK_BYTES);
+        for patch in &self.patches {
+            link.clear();
+            let Some(id) = id_of(patch.order) else { continue };
+            record::put_id(&mut link, id);
+            if let Some(place) = self.bytes.get_mut(patch.offset..patch.offset + link.len()) {
+                place.copy_from_slice(&link);
+            }
+        }
+    }
+}
+
+/// Fills in the front of a schedule, but for the number of its first entry.
+fn put_front(bytes: &mut [u8], entries: usize) {
+    let mut front = Vec::with_capacity(SCHEDULE_FRONT);
+    front.extend_from_slice(&to_u32(bytes.len() - 4).to_le_bytes());
+    front.push(SCHEDULE);
+    front.extend_from_slice(&[0; 8]);
+    front.extend_from_slice(&to_u32(entries).to_le_bytes());
+    if let Some(place) = bytes.get_mut(..SCHEDULE_FRONT) {
+        place.copy_from_slice(&front);
     }
 }
 
@@ -124,7 +182,21 @@ fn to_u32(length: usize) -> u32 {
 
 /// Appends a cancel of these messages.
 pub fn put_cancel(out: &mut Vec<u8>, messages: &[(Key, TopicId)]) {
-    put_change(out, CANCEL, |out| {
+    put_ends(out, CANCEL, messages);
+}
+
+/// Appends that others have taken the place of these entries.
+pub fn put_supersede(out: &mut Vec<u8>, entries: &[(Key, TopicId)]) {
+    put_ends(out, SUPERSEDE, entries);
+}
+
+/// Appends the delay levels.
+pub fn put_levels(out: &mut Vec<u8>, levels: &DelayLevels) {
+    put_change(out, PUT_LEVELS, |out| encode_levels(out, levels));
+}
+
+fn put_ends(out: &mut Vec<u8>, kind: u8, messages: &[(Key, TopicId)]) {
+    put_change(out, kind, |out| {
         out.extend_from_slice(&to_u32(messages.len()).to_le_bytes());
         for (key, topic) in messages {
             out.extend_from_slice(&key.due.as_millis().to_le_bytes());
@@ -209,6 +281,26 @@ pub fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
         Overflow::DropOldest => 1,
         Overflow::DeadLetterNewest => 2,
     });
+    settings::encode(out, settings);
+}
+
+/// The stored form of delay levels, also used by the checkpoint.
+pub fn encode_levels(out: &mut Vec<u8>, levels: &DelayLevels) {
+    for delay in levels.delays() {
+        out.extend_from_slice(&delay.as_millis().to_le_bytes());
+    }
+}
+
+/// Reads what [`encode_levels`] wrote.
+///
+/// # Errors
+/// [`Malformed`] for anything else.
+pub fn decode_levels(rest: &mut &[u8]) -> Result<DelayLevels, Malformed> {
+    let mut delays = [Span::default(); LEVELS];
+    for delay in &mut delays {
+        *delay = Span::from_millis(codec::get_u64(rest)?);
+    }
+    Ok(DelayLevels::new(delays))
 }
 
 /// Reads what [`encode_topic`] wrote.
@@ -216,6 +308,16 @@ pub fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
 /// # Errors
 /// [`Malformed`] for anything else.
 pub fn decode_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
+    let mut topic = decode_topic_2(rest)?;
+    settings::decode(rest, &mut topic.settings)?;
+    Ok(topic)
+}
+
+/// Reads a topic as format 2 had it.
+///
+/// # Errors
+/// [`Malformed`] for anything else.
+pub fn decode_topic_2(rest: &mut &[u8]) -> Result<Topic, Malformed> {
     let mut topic = decode_old_topic(rest)?;
     topic.kind = match codec::get_u8(rest)? {
         0 => TopicKind::Plain,
@@ -278,6 +380,10 @@ pub enum Change {
     },
     /// Messages that were cancelled, with their topics.
     Cancel(Vec<(Key, TopicId)>),
+    /// Entries whose place others have taken, with their topics.
+    Supersede(Vec<(Key, TopicId)>),
+    /// The delay levels.
+    PutLevels(DelayLevels),
     /// A topic that was made or changed.
     PutTopic(Topic),
     /// A topic that was removed.
@@ -306,8 +412,11 @@ pub fn decode(payload: &Bytes) -> Result<Vec<Change>, Malformed> {
                 let bytes = whole.get(..4 + length).ok_or(Malformed)?;
                 decode_schedule(body, codec::share(payload, bytes))?
             }
-            CANCEL => decode_cancel(body)?,
+            CANCEL => Change::Cancel(decode_ends(body)?),
+            SUPERSEDE => Change::Supersede(decode_ends(body)?),
+            PUT_LEVELS => Change::PutLevels(decode_levels(&mut body)?),
             PUT_OLD_TOPIC => Change::PutTopic(decode_old_topic(&mut body)?),
+            PUT_TOPIC_2 => Change::PutTopic(decode_topic_2(&mut body)?),
             PUT_TOPIC => Change::PutTopic(decode_topic(&mut body)?),
             PUT_GROUP => decode_put_group(&mut body)?,
             DELETE_GROUP => Change::DeleteGroup(GroupId(codec::get_u32(&mut body)?)),
@@ -349,7 +458,7 @@ fn decode_put_group(body: &mut &[u8]) -> Result<Change, Malformed> {
     Ok(Change::PutGroup(group, starts?))
 }
 
-fn decode_cancel(mut body: &[u8]) -> Result<Change, Malformed> {
+fn decode_ends(mut body: &[u8]) -> Result<Vec<(Key, TopicId)>, Malformed> {
     let count = usize::try_from(codec::get_u32(&mut body)?).map_err(|_e| Malformed)?;
     if count > body.len() {
         return Err(Malformed);
@@ -361,5 +470,5 @@ fn decode_cancel(mut body: &[u8]) -> Result<Change, Malformed> {
         let topic = TopicId::new(codec::get_u32(&mut body)?).ok_or(Malformed)?;
         messages.push((Key { due, sequence }, topic));
     }
-    Ok(Change::Cancel(messages))
+    Ok(messages)
 }

@@ -5,8 +5,9 @@
 //! its checksum was found right. Numbers are big-endian, as the format says.
 
 use bytes::Bytes;
+use punctual_model::id::ID_CHARS;
 use punctual_model::ports::{Armed, Delivered};
-use punctual_model::{Header, Message, MessageId, Timestamp};
+use punctual_model::{Header, Link, Message, MessageId, Timestamp};
 
 /// Bytes before the first record of a batch.
 pub const HEADER_BYTES: usize = 61;
@@ -16,6 +17,10 @@ pub const BATCH_BYTES_TARGET: usize = 1 << 20;
 pub const BATCH_RECORDS_MAX: u32 = 10_000;
 /// The header that carries the message id.
 pub const ID_HEADER: &str = "punctual-id";
+/// The header that carries the sender's own id of the message.
+pub const OWN_ID_HEADER: &str = "punctual-own-id";
+/// The header that carries the id of the series a message belongs to.
+pub const SERIES_HEADER: &str = "punctual-series";
 /// The header that carries the due time.
 pub const DUE_HEADER: &str = "punctual-due";
 
@@ -180,9 +185,12 @@ impl Batch {
     /// [`BatchError::Record`] when it lacks an id or has a header name that is not text.
     pub fn delivered(&self, record: &Record<'_>) -> Result<Delivered, BatchError> {
         let id = record.id()?;
+        let mut due = id.key.due;
         let mut headers = Vec::new();
         for (name, value) in record.headers() {
-            if name != ID_HEADER.as_bytes() && name != DUE_HEADER.as_bytes() {
+            if name == DUE_HEADER.as_bytes() {
+                due = parse_due(value).ok_or(BatchError::Record)?;
+            } else if name != ID_HEADER.as_bytes() {
                 let name = std::str::from_utf8(name).ok().ok_or(BatchError::Record)?;
                 headers.push(Header { name: name.to_owned(), value: self.share(value) });
             }
@@ -193,7 +201,7 @@ impl Batch {
             body: self.share(record.value),
         };
         let delivered_at = self.header.timestamp;
-        Ok(Delivered { id, offset: record.offset, delivered_at, message })
+        Ok(Delivered { id, offset: record.offset, due, delivered_at, message })
     }
 
     fn share(&self, part: &[u8]) -> Bytes {
@@ -369,7 +377,8 @@ impl BatchWriter {
     pub fn push(&mut self, armed: &Armed) -> bool {
         let due = Decimal::new(armed.key.due.as_millis());
         let delta = zigzag(self.count as usize);
-        let length = record_bytes(&armed.message, delta, due.as_bytes().len());
+        let added = Added::of(armed);
+        let length = record_bytes(&armed.message, &added, delta, due.as_bytes().len());
         let total = self.bytes.len() + varint_bytes(zigzag(length)) + length;
         if self.count > 0 && (total > BATCH_BYTES_TARGET || self.count >= BATCH_RECORDS_MAX) {
             return false;
@@ -385,10 +394,15 @@ impl BatchWriter {
             None => put_varint(out, NULL),
         }
         put_bytes(out, &armed.message.body);
-        put_varint(out, zigzag(own_headers(&armed.message).count() + 2));
-        for header in own_headers(&armed.message) {
+        let count = own_headers(&armed.message, &added).count() + added.headers().count() + 2;
+        put_varint(out, zigzag(count));
+        for header in own_headers(&armed.message, &added) {
             put_bytes(out, header.name.as_bytes());
             put_bytes(out, &header.value);
+        }
+        for (name, value) in added.headers() {
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, value);
         }
         put_bytes(out, ID_HEADER.as_bytes());
         put_bytes(out, &armed.id().encode());
@@ -436,20 +450,58 @@ impl BatchWriter {
 /// The length of nothing at all, as the format writes it: minus one, zig-zagged.
 const NULL: u64 = 1;
 
-/// The sender's headers; our two names are ours alone.
-fn own_headers(message: &Message) -> impl Iterator<Item = &Header> {
-    message.headers.iter().filter(|header| header.name != ID_HEADER && header.name != DUE_HEADER)
+fn parse_due(value: &[u8]) -> Option<Timestamp> {
+    Timestamp::from_millis(std::str::from_utf8(value).ok()?.parse().ok()?)
 }
 
-fn record_bytes(message: &Message, delta: u64, due_chars: usize) -> usize {
+/// What the record tells of an entry beside its message.
+#[derive(Default)]
+struct Added<'a> {
+    own_id: Option<&'a [u8]>,
+    series: Option<[u8; ID_CHARS]>,
+}
+
+impl<'a> Added<'a> {
+    fn of(armed: &'a Armed) -> Self {
+        let Some(extra) = &armed.extra else { return Self::default() };
+        Self {
+            own_id: extra.own_id.as_ref().map(|own_id| own_id.text.as_bytes()),
+            series: extra.series.and_then(Link::id).map(|series| series.encode()),
+        }
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let own_id = self.own_id.map(|value| (OWN_ID_HEADER, value));
+        let series = self.series.as_ref().map(|value| (SERIES_HEADER, value.as_slice()));
+        own_id.into_iter().chain(series)
+    }
+}
+
+/// The sender's headers; our names are ours alone.
+fn own_headers<'a>(
+    message: &'a Message,
+    added: &Added<'_>,
+) -> impl Iterator<Item = &'a Header> + use<'a> {
+    let (own_id, series) = (added.own_id.is_some(), added.series.is_some());
+    message.headers.iter().filter(move |header| match header.name.as_str() {
+        ID_HEADER | DUE_HEADER => false,
+        OWN_ID_HEADER => !own_id,
+        SERIES_HEADER => !series,
+        _ => true,
+    })
+}
+
+fn record_bytes(message: &Message, added: &Added<'_>, delta: u64, due_chars: usize) -> usize {
     let key = message.key.as_ref().map_or(1, |key| sized(key.len()));
     let mut count = 2;
-    let mut headers = sized(ID_HEADER.len())
-        + sized(punctual_model::id::ID_CHARS)
-        + sized(DUE_HEADER.len())
-        + sized(due_chars);
-    for header in own_headers(message) {
+    let mut headers =
+        sized(ID_HEADER.len()) + sized(ID_CHARS) + sized(DUE_HEADER.len()) + sized(due_chars);
+    for header in own_headers(message, added) {
         headers += sized(header.name.len()) + sized(header.value.len());
+        count += 1;
+    }
+    for (name, value) in added.headers() {
+        headers += sized(name.len()) + sized(value.len());
         count += 1;
     }
     2 + varint_bytes(delta)

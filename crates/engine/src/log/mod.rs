@@ -42,6 +42,7 @@ use crate::lanes::PerLane;
 use batch::BatchWriter;
 use partition::{PartitionLog, State};
 use read::Missing;
+pub use read::Wanted;
 use recovery::Recovery;
 use segment::{Segment, TOPICS_DIR, partition_dir, read_error, topic_dir, write_error};
 
@@ -353,11 +354,12 @@ impl Logs {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] inside [`TopicError::Store`] when the log can not be read.
-    pub fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError> {
-        let Ok(log) = self.partition(id.topic, id.partition) else {
+    pub fn locate(&self, wanted: impl Into<Wanted>) -> Result<Option<Delivered>, TopicError> {
+        let wanted = wanted.into();
+        let Ok(log) = self.partition(wanted.id.topic, wanted.id.partition) else {
             return Ok(None);
         };
-        let found = log.locate(id, batch::Batch::delivered)?;
+        let found = log.locate(wanted, batch::Batch::delivered)?;
         Ok(found.map(|delivered| Delivered { message: detach(delivered.message), ..delivered }))
     }
 
@@ -365,29 +367,31 @@ impl Logs {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when the log can not be read.
-    pub fn contains(&self, id: MessageId) -> Result<bool, StoreError> {
-        let Ok(log) = self.partition(id.topic, id.partition) else {
+    pub fn contains(&self, wanted: impl Into<Wanted>) -> Result<bool, StoreError> {
+        let wanted = wanted.into();
+        let Ok(log) = self.partition(wanted.id.topic, wanted.id.partition) else {
             return Ok(false);
         };
-        Ok(log.locate(id, |_, _| Ok(()))?.is_some())
+        Ok(log.locate(wanted, |_, _| Ok(()))?.is_some())
     }
 
     /// Those of `ids` that the logs still hold. Each log is read once, however many there are.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when a log can not be read.
-    pub fn held_of(&self, ids: &[MessageId]) -> Result<HashSet<MessageId>, StoreError> {
+    pub fn held_of(&self, wanted: &[Wanted]) -> Result<HashSet<MessageId>, StoreError> {
         let mut by_log: HashMap<(TopicId, Partition), Missing> = HashMap::new();
-        for id in ids {
-            by_log.entry((id.topic, id.partition)).or_default().insert(id.encode(), *id);
+        for wanted in wanted {
+            let id = wanted.id;
+            by_log.entry((id.topic, id.partition)).or_default().insert(id.encode(), *wanted);
         }
-        let mut held: HashSet<MessageId> = ids.iter().copied().collect();
+        let mut held: HashSet<MessageId> = wanted.iter().map(|wanted| wanted.id).collect();
         for ((topic, partition), mut missing) in by_log {
             if let Ok(log) = self.partition(topic, partition) {
                 log.strike(&mut missing)?;
             }
-            for id in missing.values() {
-                held.remove(id);
+            for wanted in missing.values() {
+                held.remove(&wanted.id);
             }
         }
         Ok(held)

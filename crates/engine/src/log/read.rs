@@ -28,7 +28,23 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 pub(super) const VANISHED_MAX: usize = 64;
 
 /// Ids that are looked for, by their text.
-pub(super) type Missing = HashMap<[u8; ID_CHARS], MessageId>;
+pub(super) type Missing = HashMap<[u8; ID_CHARS], Wanted>;
+
+/// A message that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its id.
+    pub id: MessageId,
+    /// It was not delivered before this.
+    pub since: Timestamp,
+}
+
+impl From<MessageId> for Wanted {
+    /// A message that was delivered for the time in its id, or later.
+    fn from(id: MessageId) -> Self {
+        Self { id, since: id.key.due }
+    }
+}
 
 /// What is needed to read one segment without any lock.
 pub(super) struct View<'p> {
@@ -88,14 +104,14 @@ impl PartitionLog {
     /// Looks for the message and hands its record to `found`.
     pub(super) fn locate<T>(
         &self,
-        id: MessageId,
+        wanted: Wanted,
         found: impl Fn(&Batch, &Record<'_>) -> Result<T, BatchError>,
     ) -> Result<Option<T>, StoreError> {
         // No record's time is before its due time, so older segments can not hold it.
         let mut offset = 0;
         let mut vanished = 0;
-        while let Some(view) = self.view_since(offset, id.key.due) {
-            match view.locate(id, &found) {
+        while let Some(view) = self.view_since(offset, wanted.since) {
+            match view.locate(wanted, &found) {
                 Ok(None) => offset = view.end,
                 Ok(found) => return Ok(found),
                 Err(Trouble::Vanished(_)) if vanished < VANISHED_MAX => vanished += 1,
@@ -108,7 +124,9 @@ impl PartitionLog {
     /// Takes out of `missing` what the log holds. A segment without a list of ids is read once,
     /// however many are looked for.
     pub(super) fn strike(&self, missing: &mut Missing) -> Result<(), StoreError> {
-        let Some(earliest) = missing.values().map(|id| id.key.due).min() else { return Ok(()) };
+        let Some(earliest) = missing.values().map(|wanted| wanted.since).min() else {
+            return Ok(());
+        };
         let mut offset = 0;
         let mut vanished = 0;
         while !missing.is_empty()
@@ -239,10 +257,11 @@ impl View<'_> {
 
     fn locate<T>(
         &self,
-        id: MessageId,
+        wanted: Wanted,
         found: &impl Fn(&Batch, &Record<'_>) -> Result<T, BatchError>,
     ) -> Result<Option<T>, Trouble> {
         let file = self.log_file()?;
+        let Wanted { id, since } = wanted;
         let text = id.encode();
         let check = |batch: &Batch, record: &Record<'_>| {
             if has_id(record, &text) { found(batch, record).map(Some) } else { Ok(None) }
@@ -262,15 +281,15 @@ impl View<'_> {
             };
             return self.walk(&*file, (start, offset), holds, check);
         }
-        let start = self.start_at_time(&*file, id.key.due);
-        self.walk(&*file, (start, self.base), |header| header.timestamp >= id.key.due, check)
+        let start = self.start_at_time(&*file, since);
+        self.walk(&*file, (start, self.base), |header| header.timestamp >= since, check)
     }
 
     fn strike(&self, missing: &mut Missing, earliest: Timestamp) -> Result<(), Trouble> {
         if self.intact_ids().is_some() {
             let mut found = Vec::new();
-            for (text, id) in &*missing {
-                if self.locate(*id, &|_, _| Ok(()))?.is_some() {
+            for (text, wanted) in &*missing {
+                if self.locate(*wanted, &|_, _| Ok(()))?.is_some() {
                     found.push(*text);
                 }
             }

@@ -11,7 +11,8 @@ use punctual_model::group::{Group, GroupChange, Start};
 use punctual_model::limits::PARTITIONS_MAX;
 use punctual_model::ports::{CancelOutcome, StoreError, Topic, TopicError};
 use punctual_model::{
-    Event, Key, Lane, MessageId, Sequence, State as LifeState, TopicId, TopicKind, TopicName,
+    DelayLevels, Event, Key, Lane, MessageId, Sequence, State as LifeState, TopicId, TopicKind,
+    TopicName,
 };
 
 use crate::disk;
@@ -20,16 +21,18 @@ use crate::journal::Position;
 use crate::journal::change::{self, Draft};
 use crate::journal::writer::Writer;
 use crate::lanes::PerLane;
+use crate::log::Wanted;
 use crate::store::groups::{self, NewGroup, Planned};
+use crate::store::revise::Revising;
 use crate::store::track::Track;
 use crate::store::{CommitError, InLogs, Outcome, Request, Store};
 use crate::timeline::run::Stamp;
 use crate::timeline::{Standing, State};
 
 /// Bytes of the journal taken by one cancelled message.
-const CANCEL_BYTES: usize = 20;
+pub(super) const CANCEL_BYTES: usize = 20;
 /// Bytes of the journal taken by a topic at most.
-const TOPIC_BYTES: usize = 512;
+const TOPIC_BYTES: usize = 1024;
 /// Bytes taken by a group with its topics, but for its settings and where it starts.
 const GROUP_BYTES: usize = 3 * TOPIC_BYTES;
 /// Bytes taken by the removal of a group with its topics.
@@ -39,8 +42,10 @@ const REMOVAL_BYTES: usize = 64;
 const JOURNAL_FILES_MAX: u64 = 3;
 
 /// A change on its way into the journal.
-enum Step {
+pub(super) enum Step {
     Schedule(Draft, Sequence),
+    Revise(Revising),
+    PutLevels(DelayLevels),
     Cancel(Vec<CancelOutcome>),
     PutTopic(Topic),
     SameTopic(Arc<Topic>),
@@ -76,7 +81,7 @@ impl Store {
             Err(error) => return refuse(&error),
         };
         let start = writer.end();
-        let steps = self.prepare(&mut writer, requests, refused);
+        let steps = self.prepare(&mut writer, start, requests, refused);
         // A log that had to be synced first may have failed.
         if let Err(error) = self.trust.check() {
             return refuse(&error);
@@ -93,7 +98,8 @@ impl Store {
     /// be refused anyway.
     #[must_use]
     pub fn has_room(&self, lane: Lane) -> bool {
-        !self.tracks.of(lane).is_crowded() || self.is_full() || self.trust.check().is_err()
+        let crowded = self.tracks.of(lane).is_crowded() || self.ids.read().is_crowded();
+        !crowded || self.is_full() || self.trust.check().is_err()
     }
 
     /// Bytes a request takes in the journal at most, with all that goes with it.
@@ -131,7 +137,13 @@ impl Store {
         }
     }
 
-    fn prepare(&self, writer: &mut Writer, requests: Vec<Request>, refused: bool) -> Vec<Step> {
+    fn prepare(
+        &self,
+        writer: &mut Writer,
+        start: Position,
+        requests: Vec<Request>,
+        refused: bool,
+    ) -> Vec<Step> {
         let mut next: PerLane<Option<Sequence>> = PerLane::default();
         let payload = writer.begin();
         let mut steps = Vec::with_capacity(requests.len());
@@ -155,6 +167,13 @@ impl Store {
                         }
                         Err(error) => Step::Refused(error.into()),
                     }
+                }
+                Request::Revise(revision) => {
+                    self.prepare_revision(payload, start, &mut next, revision)
+                }
+                Request::PutLevels(levels) => {
+                    change::put_levels(payload, &levels);
+                    Step::PutLevels(levels)
                 }
                 Request::Cancel(ids, in_logs) => self.prepare_cancel(payload, ids, in_logs),
                 Request::PutTopic(name, settings) => {
@@ -204,11 +223,7 @@ impl Store {
         next: &mut PerLane<Option<Sequence>>,
         draft: &mut Draft,
     ) -> Sequence {
-        let lane = draft.lane;
-        let first = next.of(lane).unwrap_or_else(|| self.tracks.of(lane).next());
-        let after = Sequence::new(first.get() + draft.slots.len() as u64);
-        let after = after.filter(|after| after.lane() == lane);
-        *next.of_mut(lane) = Some(after.expect("55 bits outlast any store"));
+        let first = self.take_numbers(next, draft);
         draft.number(first);
         payload.extend_from_slice(&draft.bytes);
         first
@@ -232,17 +247,24 @@ impl Store {
     /// Decides each cancel, and makes the successful ones hold at once, so that nothing fires what
     /// somebody is about to be told is cancelled.
     fn prepare_cancel(&self, payload: &mut Vec<u8>, ids: Vec<MessageId>, in_logs: InLogs) -> Step {
+        if self.is_changing(&ids) {
+            return Step::Refused(CommitError::Later(Box::new(Request::Cancel(ids, in_logs))));
+        }
+        let places = match self.places(&ids) {
+            Ok(places) => places,
+            Err(error) => return Step::Refused(error.into()),
+        };
         // In the order of sequences, neighbours share the memory and the pages they need.
         let mut order: Vec<usize> = (0..ids.len()).collect();
-        order.sort_by_key(|&place| ids.get(place).map(|id| id.key.sequence));
+        order.sort_by_key(|&place| places.get(place).map(|id| id.key.sequence));
         let sorted: Vec<MessageId> =
-            order.iter().filter_map(|&place| ids.get(place).copied()).collect();
+            order.iter().filter_map(|&place| places.get(place).copied()).collect();
         let (mut states, stamps) = match self.states_and_stamps(&sorted) {
             Ok(found) => found,
             Err(error) => return Step::Refused(error.into()),
         };
-        let standing = |(id, stamp): (&MessageId, Option<Stamp>)| {
-            states.of(id.key.sequence.lane()).standing(*id, stamp)
+        let standing = |(place, stamp): (&MessageId, Option<Stamp>)| {
+            states.of(place.key.sequence.lane()).standing(*place, stamp)
         };
         let standings: Vec<Standing> = sorted.iter().zip(stamps).map(standing).collect();
         let in_logs = match in_logs {
@@ -250,10 +272,11 @@ impl Store {
             InLogs::Unknown => HashMap::new(),
         };
         // Something may have ended since the logs were asked.
-        let is_open = |(id, standing): (&MessageId, &Standing)| {
-            *standing == Standing::Past && !in_logs.contains_key(id)
+        let is_open = |(&place, standing): (&usize, &Standing)| {
+            *standing == Standing::Past
+                && ids.get(place).is_some_and(|id| !in_logs.contains_key(id))
         };
-        if sorted.iter().zip(&standings).any(is_open) {
+        if order.iter().zip(&standings).any(is_open) {
             return Step::Refused(CommitError::AskLogs(ids));
         }
         let mut cancelled: Vec<(Key, TopicId)> = Vec::new();
@@ -270,7 +293,7 @@ impl Store {
                     // Also the same id twice in one request.
                     Some(_) | None => CancelOutcome::AlreadyCancelled,
                 },
-                Standing::Past if in_logs.get(&id) == Some(&true) => {
+                Standing::Past if ids.get(place).and_then(|id| in_logs.get(id)) == Some(&true) => {
                     CancelOutcome::AlreadyDelivered
                 }
                 Standing::Past | Standing::Unknown => CancelOutcome::NotFound,
@@ -292,15 +315,17 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] when the disk does not answer.
     pub fn past_in_logs(&self, ids: &[MessageId]) -> Result<HashMap<MessageId, bool>, StoreError> {
-        let (states, stamps) = self.states_and_stamps(ids)?;
-        let is_past = |(id, stamp): (&MessageId, Option<Stamp>)| {
-            let standing = states.of(id.key.sequence.lane()).standing(*id, stamp);
-            (standing == Standing::Past).then_some(*id)
+        let places = self.places(ids)?;
+        let (states, stamps) = self.states_and_stamps(&places)?;
+        let is_past = |((id, place), stamp): ((&MessageId, &MessageId), Option<Stamp>)| {
+            let standing = states.of(place.key.sequence.lane()).standing(*place, stamp);
+            let since = id.key.due.min(place.key.due);
+            (standing == Standing::Past).then_some(Wanted { id: *id, since })
         };
-        let past: Vec<MessageId> = ids.iter().zip(stamps).filter_map(is_past).collect();
+        let past: Vec<Wanted> = ids.iter().zip(&places).zip(stamps).filter_map(is_past).collect();
         drop(states);
         let held = self.logs.held_of(&past)?;
-        Ok(past.into_iter().map(|id| (id, held.contains(&id))).collect())
+        Ok(past.into_iter().map(|wanted| (wanted.id, held.contains(&wanted.id))).collect())
     }
 
     /// Makes visible what stands in this stretch of the journal.
@@ -329,6 +354,18 @@ impl Store {
                         first
                     })))
                 }
+                Step::Revise(revising) => {
+                    let (outcome, lanes) = self.apply_revision(revising, journal.start);
+                    for (lane, hurries) in lanes.iter() {
+                        *touched.of_mut(lane) |= hurries.is_some();
+                        *hurry.of_mut(lane) |= *hurries == Some(true);
+                    }
+                    Ok(outcome)
+                }
+                Step::PutLevels(levels) => {
+                    self.catalogue.write().levels = levels;
+                    Ok(Outcome::Levels)
+                }
                 Step::Cancel(outcomes) => Ok(Outcome::Cancelled(outcomes)),
                 Step::SameTopic(topic) => Ok(Outcome::Topic(topic)),
                 Step::PutTopic(topic) => self.apply_put(topic),
@@ -350,6 +387,7 @@ impl Store {
                 self.keep_small(track, &mut state, journal.end);
             }
         }
+        self.keep_ids_small(journal.end);
         for (lane, _) in hurry.iter().filter(|(_, hurry)| **hurry) {
             if let Some(listener) = &*self.listener.read() {
                 listener(lane);
@@ -384,7 +422,7 @@ impl Store {
     }
 
     /// Takes in entries; answers whether one is due before what was armed.
-    fn admit(&self, draft: Draft, journal_start: Position) -> bool {
+    pub(super) fn admit(&self, draft: Draft, journal_start: Position) -> bool {
         let mut state = self.tracks.of(draft.lane).state.lock();
         state.begin_at(journal_start);
         state.admit(Bytes::from(draft.bytes), &draft.slots)
@@ -434,9 +472,11 @@ impl Step {
         match self {
             Self::Schedule(..)
             | Self::PutTopic(_)
+            | Self::PutLevels(_)
             | Self::DeleteTopic(Some(_), _)
             | Self::ChangeGroup(_)
             | Self::NewGroup(_) => true,
+            Self::Revise(revising) => revising.is_written(),
             Self::Cancel(outcomes) => outcomes.contains(&CancelOutcome::Cancelled),
             Self::DeleteGroups(doomed) => !doomed.is_empty(),
             Self::Progress(changes, draft) => !changes.is_empty() || draft.is_some(),
@@ -452,6 +492,8 @@ impl Step {
 pub(crate) fn size(request: &Request) -> usize {
     match request {
         Request::Schedule(draft) => draft.bytes.len(),
+        Request::Revise(revision) => revision.size(),
+        Request::PutLevels(_) => TOPIC_BYTES,
         Request::Cancel(ids, _) => ids.len() * CANCEL_BYTES + 16,
         Request::PutTopic(..) => TOPIC_BYTES,
         Request::PutGroup(_, _, settings, start) => {

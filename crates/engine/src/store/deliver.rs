@@ -51,6 +51,20 @@ impl Store {
         Ok(taken.into_iter().filter_map(armed).collect())
     }
 
+    /// When the first entry of a lane is due that was not handed out yet.
+    #[must_use]
+    pub fn next_due(&self, lane: Lane) -> Option<Timestamp> {
+        let track = self.tracks.of(lane);
+        let mut reader = track.reader.lock();
+        let (changes, in_memory) = {
+            let mut state = track.state.lock();
+            (std::mem::take(&mut state.changes), state.next_due())
+        };
+        reader.follow(changes);
+        let first = in_memory.into_iter().chain(reader.next_due()).min();
+        first.filter(|due| !due.is_parked())
+    }
+
     fn note_damage(&self, state: &mut State, damaged: Vec<(u64, usize)>) {
         for (number, block) in damaged {
             self.damaged_blocks.fetch_add(1, Ordering::Relaxed);
@@ -93,6 +107,16 @@ impl Store {
         self.with_reserve(|| self.logs.deliver(batch, now)).map(drop)
     }
 
+    /// Ends what the caller has been given and nobody will claim: it was replaced or cancelled.
+    pub fn release(&self, batch: &[Armed]) {
+        for armed in batch {
+            let mut state = self.tracks.of(armed.key.sequence.lane()).state.lock();
+            if state.is_withdrawn(armed.key.sequence, armed.topic) {
+                state.end_handed(armed.key, armed.topic, origin(armed));
+            }
+        }
+    }
+
     /// Ends everything in `batch`.
     pub fn settle(&self, batch: &[Armed]) {
         let Some(lane) = lane_of(batch) else { return };
@@ -125,6 +149,7 @@ fn armed(taken: Taken) -> Option<Armed> {
         partition: record.partition,
         basis: record.basis,
         message: record.message,
+        extra: record.extra,
         origin: Origin(taken.run.unwrap_or(NEAR)),
     })
 }

@@ -1,6 +1,6 @@
 //! The file `FORMAT`: the version of the data directory, and what was settled when it was made.
 //!
-//! Format 1 had no groups and one lane. It is read, and becomes the present one at the first start:
+//! Format 1 had no groups and one lane, format 2 no table of ids. They are read, and become the present one at the first start:
 //! the file is changed before anything is written that an older program would not understand.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,12 +8,13 @@ use std::io;
 use std::path::Path;
 
 use crate::disk::{self, Disk, Open};
+use crate::ids;
 use crate::store::OpenError;
 use crate::store::recovery::LOCK_PATH;
 use crate::timeline::run;
 
 /// The version of the data directory as a whole.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 3;
 const OLDEST_VERSION: u32 = 1;
 const FORMAT_PATH: &str = "FORMAT";
 const DRAFT_PATH: &str = "FORMAT.new";
@@ -39,6 +40,7 @@ pub(super) fn open(disk: &dyn Disk, journal_file_bytes: u64) -> Result<Format, O
             let format = read(&String::from_utf8_lossy(&bytes))?;
             if format.version < FORMAT_VERSION {
                 tracing::info!(from = format.version, to = FORMAT_VERSION, "format brought up");
+                disk.create_dir(Path::new(ids::DIR)).map_err(wrap)?;
                 draft(disk, Format { version: FORMAT_VERSION, ..format }).map_err(wrap)?;
                 install(disk).map_err(wrap)?;
             }
@@ -99,7 +101,7 @@ fn make(disk: &dyn Disk, journal_file_bytes: u64) -> io::Result<Result<Format, O
     let salt = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(1);
     let format = Format { version: FORMAT_VERSION, salt, journal_file_bytes };
     draft(disk, format)?;
-    for dir in [crate::journal::DIR, run::DIR, "topics"] {
+    for dir in [crate::journal::DIR, run::DIR, ids::DIR, "topics"] {
         disk.create_dir(Path::new(dir))?;
     }
     install(disk)?;

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use punctual_model::ports::{Found, PendingEntry, PendingPage, PendingQuery, StoreError};
-use punctual_model::{MessageId, State as LifeState};
+use punctual_model::ports::{
+    Delivered, Found, PendingEntry, PendingPage, PendingQuery, StoreError, TopicError,
+};
+use punctual_model::{Key, MessageId, State as LifeState};
 
 use crate::lanes::PerLane;
-use crate::record;
+use crate::log::Wanted;
+use crate::record::{self, Record};
 use crate::store::Store;
 use crate::store::track::States;
 use crate::timeline::Standing;
@@ -52,32 +55,47 @@ impl Store {
     }
 
     fn find_one(&self, id: MessageId) -> Result<Option<Found>, StoreError> {
-        let (states, stamps) = self.states_and_stamps(&[id])?;
-        let state = states.of(id.key.sequence.lane());
-        let standing = state.standing(id, stamps.into_iter().next().flatten());
-        let in_memory = state.content(id.key.sequence);
-        let run = run_of(&states, &id);
-        drop(states);
-        match standing {
-            Standing::Unknown => return Ok(None),
-            Standing::Past => {
-                let delivered = self.logs.contains(id)?;
-                return Ok(delivered.then_some(ended(LifeState::Delivered)));
+        loop {
+            let (place, standing) = self.stands(id)?;
+            match standing {
+                Standing::Unknown => return Ok(None),
+                Standing::Past => {
+                    let delivered = self.logs.contains(wanted(id, place))?;
+                    return Ok(delivered.then_some(ended(LifeState::Delivered)));
+                }
+                Standing::In(LifeState::Scheduled) => {}
+                Standing::In(state) => return Ok(Some(ended(state))),
             }
-            Standing::In(LifeState::Scheduled) => {}
-            Standing::In(state) => return Ok(Some(ended(state))),
+            // It may have gone from there in the meantime.
+            let Some(content) = self.content(place)? else { continue };
+            let record = record::decode(&content).map_err(StoreError::damaged)?;
+            let entry = pending_entry(place.key, record);
+            if entry.id != id {
+                return Ok(None);
+            }
+            return Ok(Some(Found { state: entry.state(), entry: Some(entry) }));
         }
-        let content = match (in_memory, run) {
-            (Some(content), _) => content,
-            (None, Some(run)) => read_from(run, id)?,
-            (None, None) => return Ok(None),
-        };
-        let record = record::decode(&content).map_err(StoreError::damaged)?;
-        if record.topic != id.topic || record.partition != id.partition {
-            return Ok(None);
+    }
+
+    /// The record of the entry at `place`; `None` when it is neither in memory nor in a run.
+    fn content(&self, place: MessageId) -> Result<Option<Bytes>, StoreError> {
+        let lane = place.key.sequence.lane();
+        let state = self.tracks.of(lane).state.lock();
+        if let Some(content) = state.content(place.key.sequence) {
+            return Ok(Some(content));
         }
-        let entry = Some(PendingEntry { id, message: record.message });
-        Ok(Some(Found { state: LifeState::Scheduled, entry }))
+        let run = state.run_of(place.key.sequence).map(|shelved| Arc::clone(&shelved.run));
+        drop(state);
+        run.map(|run| read_from(run, place)).transpose()
+    }
+
+    /// The delivered message of that id, while the log still holds it.
+    ///
+    /// # Errors
+    /// [`TopicError::Store`] for a damaged log.
+    pub fn locate(&self, id: MessageId) -> Result<Option<Delivered>, TopicError> {
+        let place = self.places(&[id])?.pop().unwrap_or(id);
+        self.logs.locate(wanted(id, place))
     }
 
     /// One page of what is pending.
@@ -85,14 +103,14 @@ impl Store {
     /// # Errors
     /// [`StoreError::Damaged`] when the disk does not answer.
     pub fn pending(&self, query: PendingQuery) -> Result<PendingPage, StoreError> {
-        let limit = query.limit;
-        let mut pages = Vec::new();
-        for (_, track) in self.tracks.iter() {
-            let sources = track.state.lock().sources(query.clone());
-            pages.push(sources.page()?);
-        }
-        Ok(merge_pages(pages, limit))
+        let sources = self.tracks.of(query.lane).state.lock().sources(query);
+        sources.page()
     }
+}
+
+/// A message that was delivered for the time at which it stands, or for an earlier one.
+pub(super) fn wanted(id: MessageId, place: MessageId) -> Wanted {
+    Wanted { id, since: id.key.due.min(place.key.due) }
 }
 
 fn ended(state: LifeState) -> Found {
@@ -104,19 +122,12 @@ fn run_of(states: &States<'_>, id: &MessageId) -> Option<Arc<Run>> {
     states.of(sequence.lane()).run_of(sequence).map(|shelved| Arc::clone(&shelved.run))
 }
 
-/// One page of what the lanes answered to the same query. Each has everything up to its `next`, so
-/// together they have everything up to the least of those.
-fn merge_pages(pages: Vec<PendingPage>, limit: usize) -> PendingPage {
-    let next = pages.iter().filter_map(|page| page.next).min();
-    let mut entries: Vec<PendingEntry> = pages.into_iter().flat_map(|page| page.entries).collect();
-    entries.retain(|entry| next.is_none_or(|next| entry.id.key <= next));
-    entries.sort_by_key(|entry| entry.id.key);
-    if entries.len() <= limit {
-        return PendingPage { entries, next };
-    }
-    entries.truncate(limit);
-    let next = entries.last().map(|entry| entry.id.key);
-    PendingPage { entries, next }
+/// A pending message as people see it, standing at `key`.
+pub(crate) fn pending_entry(key: Key, record: Record) -> PendingEntry {
+    let Record { topic, partition, basis, message, extra } = record;
+    let changed = extra.as_ref().and_then(|extra| extra.changed);
+    let first = changed.map_or(key, |changed| changed.first);
+    PendingEntry { id: MessageId { key: first, topic, partition }, key, basis, message, extra }
 }
 
 fn read_from(run: Arc<Run>, id: MessageId) -> Result<Bytes, StoreError> {

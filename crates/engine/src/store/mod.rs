@@ -8,6 +8,11 @@
 
 mod track;
 mod commit;
+mod revise;
+mod decide;
+mod places;
+mod ids;
+mod forecast;
 mod lookup;
 mod deliver;
 mod groups;
@@ -15,18 +20,21 @@ mod upkeep;
 mod format;
 mod recovery;
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use punctual_model::group::{Group, GroupChange, GroupId, GroupName, GroupSettings, Start};
 use punctual_model::ports::{GroupError, StoreError, Topic, TopicError};
-use punctual_model::{Lane, MessageId, Sequence, TopicId, TopicName, TopicSettings};
+use punctual_model::{
+    DelayLevels, Lane, MessageId, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
+};
 
 use crate::catalogue::Catalogue;
 use crate::disk::Disk;
 use crate::groups::Groups;
+use crate::ids::Ids;
 use crate::journal::change::Draft;
 use crate::journal::writer::Writer;
 use crate::lanes::PerLane;
@@ -37,7 +45,9 @@ use crate::store::track::Track;
 use crate::trust::Trust;
 
 pub(crate) use commit::size as commit_size;
+pub(crate) use lookup::pending_entry;
 pub use recovery::OpenError;
+pub use revise::Revision;
 pub use upkeep::{Progress, Upkeep};
 
 type Listener = Arc<dyn Fn(Lane) + Send + Sync>;
@@ -56,6 +66,12 @@ pub struct Store {
     /// Tables that wait to be written out.
     frozen: AtomicUsize,
     catalogue: RwLock<Catalogue>,
+    /// Own ids, and where changed messages stand. Never locked while a state is.
+    ids: RwLock<Ids>,
+    /// What time it was when somebody first told.
+    opened: OnceLock<Timestamp>,
+    /// First sequences of messages that the present commit moves.
+    changing: Mutex<HashSet<Sequence>>,
     /// The last lock to be taken.
     groups: Mutex<Groups>,
     reserve: Reserve,
@@ -75,6 +91,10 @@ impl std::fmt::Debug for Store {
 pub enum Request {
     /// Store these entries, of one lane.
     Schedule(Draft),
+    /// Carry out these orders together.
+    Revise(Revision),
+    /// Change the delay levels.
+    PutLevels(DelayLevels),
     /// Cancel these messages, with what is known of the logs.
     Cancel(Vec<MessageId>, InLogs),
     /// Make or change a topic.
@@ -95,7 +115,9 @@ impl Request {
         match self {
             Self::Schedule(draft) | Self::Progress(_, Some(draft)) => draft.lane,
             Self::Progress(_, None) => Lane::Retry,
-            Self::Cancel(..)
+            Self::Revise(revision) => revision.lane(),
+            Self::PutLevels(_)
+            | Self::Cancel(..)
             | Self::PutTopic(..)
             | Self::DeleteTopic(_)
             | Self::PutGroup(..)
@@ -105,7 +127,11 @@ impl Request {
 
     /// Whether it brings entries, for which there has to be memory.
     pub(crate) const fn takes_room(&self) -> bool {
-        matches!(self, Self::Schedule(_) | Self::Progress(_, Some(_)))
+        match self {
+            Self::Schedule(_) | Self::Progress(_, Some(_)) => true,
+            Self::Revise(revision) => revision.takes_room(),
+            _ => false,
+        }
     }
 
     /// Whether it has to be a group of its own: what it comes to depends on the changes before it.
@@ -115,7 +141,11 @@ impl Request {
             | Self::DeleteTopic(_)
             | Self::PutGroup(..)
             | Self::DeleteGroup(_) => true,
-            Self::Schedule(_) | Self::Cancel(..) | Self::Progress(..) => false,
+            Self::Schedule(_)
+            | Self::Revise(_)
+            | Self::PutLevels(_)
+            | Self::Cancel(..)
+            | Self::Progress(..) => false,
         }
     }
 }
@@ -143,6 +173,10 @@ pub enum Outcome {
     Deleted(bool),
     /// The group as it is now.
     Group(Arc<Group>),
+    /// What became of the orders.
+    Revised(punctual_model::ports::Revised),
+    /// The levels are as asked for.
+    Levels,
     /// Applied; the entries, if there were any, have the numbers from this one on.
     Progressed(Option<Sequence>),
 }
@@ -170,12 +204,30 @@ impl Store {
     #[must_use]
     pub fn counts(&self) -> Vec<(TopicId, u64)> {
         let mut counts: HashMap<TopicId, u64> = HashMap::new();
-        for (_, track) in self.tracks.iter() {
-            for (&topic, &count) in track.state.lock().counts.iter().filter(|(_, n)| **n > 0) {
-                *counts.entry(topic).or_default() += count;
-            }
+        for (topic, count) in Lane::ALL.into_iter().flat_map(|lane| self.counts_in(lane)) {
+            *counts.entry(topic).or_default() += count;
         }
         counts.into_iter().collect()
+    }
+
+    /// Pending entries of each topic that has any in `lane`.
+    #[must_use]
+    pub fn counts_in(&self, lane: Lane) -> Vec<(TopicId, u64)> {
+        let state = self.tracks.of(lane).state.lock();
+        state.counts.iter().filter(|(_, n)| **n > 0).map(|(&topic, &n)| (topic, n)).collect()
+    }
+
+    /// The delay levels of topics that have none of their own.
+    #[must_use]
+    pub fn levels(&self) -> DelayLevels {
+        self.catalogue.read().levels.clone()
+    }
+
+    /// How many own ids and moves are known, and the bytes of memory that takes.
+    #[must_use]
+    pub fn ids_size(&self) -> (u64, usize) {
+        let table = self.ids.read();
+        (table.entries(), table.memory_bytes())
     }
 
     /// The topic logs.
@@ -235,12 +287,14 @@ pub(crate) fn topic_refusal(error: CommitError) -> TopicError {
     match error {
         CommitError::Topic(error) => error,
         CommitError::Store(error) => TopicError::Store(error),
-        CommitError::Group(_) | CommitError::AskLogs(_) => TopicError::Store(StoreError::Busy),
+        CommitError::Group(_) | CommitError::AskLogs(_) | CommitError::Later(_) => {
+            TopicError::Store(StoreError::Busy)
+        }
     }
 }
 
 /// How a change is refused.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// The store refused.
     #[error(transparent)]
@@ -251,6 +305,9 @@ pub enum CommitError {
     /// The group call makes no sense.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// It has to do with something that the same group changes: it comes again in the next one.
+    #[error("a message is being changed")]
+    Later(Box<Request>),
     /// The logs have to be asked about some of these messages first.
     #[error("the logs have to be asked first")]
     AskLogs(Vec<MessageId>),

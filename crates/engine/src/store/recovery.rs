@@ -6,9 +6,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use punctual_model::group::{GroupChange, Mark};
 use punctual_model::ports::StoreError;
@@ -19,12 +20,15 @@ use crate::checkpoint::{self, Checkpoint, SavedLane};
 use crate::disk::Disk;
 use crate::groups::Groups;
 use crate::groups::progress::Stray;
-use crate::journal::change::Change;
+use crate::ids::{self, IdOptions, Ids, Name, Value};
+use crate::journal::Position;
+use crate::journal::change::{Change, Slot};
 use crate::journal::reader::{self, Tail};
 use crate::journal::writer::{Start, Writer};
 use crate::lanes::PerLane;
 use crate::log::{LogEnd, Logs};
 use crate::options::Options;
+use crate::record;
 use crate::reserve::Reserve;
 use crate::store::Store;
 use crate::store::format::{self, FORMAT_VERSION, Format};
@@ -84,6 +88,7 @@ impl Store {
             if position < saved.journal_end && matches!(change, Change::Progress(_)) {
                 return Ok(());
             }
+            rebuilt.position = position;
             rebuilt.apply(change)
         };
         let tail = reader::replay(&*disk, shape, saved.journal, apply)?;
@@ -107,6 +112,7 @@ impl Store {
             journal: saved.journal,
             runs: saved.lanes.iter().flat_map(runs_of).collect(),
             log_ends: saved.log_ends,
+            ids: saved.ids,
         };
         let kept = Kept {
             generation: saved.generation,
@@ -127,6 +133,9 @@ impl Store {
             checkpoints: Mutex::new(kept),
             catalogue: RwLock::new(rebuilt.catalogue),
             groups: Mutex::new(rebuilt.groups),
+            ids: RwLock::new(rebuilt.ids),
+            changing: Mutex::default(),
+            opened: OnceLock::new(),
             reserve,
             listener: RwLock::new(None),
             damaged_blocks: AtomicU64::new(0),
@@ -143,6 +152,9 @@ struct Rebuilt {
     next_run: u64,
     catalogue: Catalogue,
     groups: Groups,
+    ids: Ids,
+    /// Where the change stands that is being applied.
+    position: Position,
     /// What the journal says of messages whose place the checkpoint does not vouch for.
     unproven: HashMap<Source, Vec<(Mark, Stray)>>,
     /// How far the checkpoint vouches for each log.
@@ -151,10 +163,12 @@ struct Rebuilt {
 
 impl Rebuilt {
     fn new(disk: &dyn Disk, saved: &Checkpoint) -> Result<Self, OpenError> {
-        let catalogue = Catalogue::new(saved.topics.clone(), saved.next_topic);
+        let levels = saved.levels.clone();
+        let catalogue = Catalogue::new(saved.topics.clone(), saved.next_topic, levels);
         let states = PerLane::try_new(|lane| rebuild(disk, saved, lane))?;
-        let runs = saved.lanes.iter().flat_map(|(_, saved)| &saved.runs);
-        let next_run = runs.map(|run| run.number + 1).max().unwrap_or(1).max(saved.next_run);
+        let runs = saved.lanes.iter().flat_map(|(_, saved)| &saved.runs).map(|run| run.number);
+        let files = runs.chain(saved.ids.iter().copied());
+        let next_run = files.map(|number| number + 1).max().unwrap_or(1).max(saved.next_run);
         let firsts = PerLane::new(|lane| saved.lanes.of(lane).first);
         let proven = saved.log_ends.iter().map(|end| ((end.topic, end.partition), end.offset));
         Ok(Self {
@@ -163,6 +177,8 @@ impl Rebuilt {
             next_run,
             catalogue,
             groups: saved.groups.clone(),
+            ids: Ids::open(disk, &saved.ids, IdOptions::default())?,
+            position: saved.journal,
             unproven: HashMap::new(),
             proven: proven.collect(),
         })
@@ -171,6 +187,7 @@ impl Rebuilt {
     fn apply(&mut self, change: Change) -> Result<(), StoreError> {
         match change {
             Change::Schedule { first, bytes, slots } => {
+                self.learn(first, &bytes, &slots)?;
                 // The journal is read from where one of the lanes needs it; the other may need
                 // less of it.
                 if first < *self.firsts.of(first.lane()) {
@@ -185,6 +202,12 @@ impl Rebuilt {
                 state.skip_to(first)?;
                 state.admit(bytes, &slots);
             }
+            Change::Supersede(entries) => {
+                for (key, topic) in entries {
+                    self.states.of_mut(key.sequence.lane()).withdraw(key, topic);
+                }
+            }
+            Change::PutLevels(levels) => self.catalogue.levels = levels,
             Change::Cancel(messages) => {
                 for (key, topic) in messages {
                     self.states.of_mut(key.sequence.lane()).cancel(key, topic);
@@ -210,6 +233,27 @@ impl Rebuilt {
                 self.unproven.retain(|source, _| source.group != group);
             }
             Change::Progress(change) => self.progress(change),
+        }
+        Ok(())
+    }
+
+    /// Notes own ids, and where changed messages stand.
+    fn learn(&mut self, first: Sequence, bytes: &Bytes, slots: &[Slot]) -> Result<(), StoreError> {
+        for (sequence, slot) in (first.get()..).filter_map(Sequence::new).zip(slots) {
+            let start = slot.offset as usize;
+            let content = bytes.get(start..start + slot.length as usize).unwrap_or_default();
+            let Some(extra) = record::peek_extra(content).map_err(StoreError::damaged)? else {
+                continue;
+            };
+            let id =
+                MessageId { key: slot.key(sequence), topic: slot.topic, partition: slot.partition };
+            self.ids.begin_at(self.position);
+            if let Some(changed) = extra.changed {
+                self.ids.put(Name::moved(changed.first.sequence), Value::new(id, 0));
+            } else if let Some(own_id) = extra.own_id {
+                let name = Name::own(slot.topic, &own_id.text);
+                self.ids.put(name, Value::new(id, own_id.print));
+            }
         }
         Ok(())
     }
@@ -289,7 +333,10 @@ impl Rebuilt {
                     state.end_unread(key, topic);
                 }
             }
-            state.counts.retain(|topic, _| self.catalogue.by_id(*topic).is_some());
+            let is_known = |topic: TopicId| {
+                topic == TopicId::TRANSACTIONS || self.catalogue.by_id(topic).is_some()
+            };
+            state.counts.retain(|topic, _| is_known(*topic));
             if state.active.table.is_empty() {
                 let start = state.active.table.journal_start;
                 state.next = state.next.max(saved.next);
@@ -310,7 +357,14 @@ impl Rebuilt {
         let mut highest: PerLane<Option<Sequence>> = PerLane::default();
         for (id, _) in delivered {
             let lane = id.key.sequence.lane();
-            self.states.of_mut(lane).end_unread(id.key, id.topic);
+            let state = self.states.of_mut(lane);
+            let ended = state.end_unread(id.key, id.topic);
+            if !ended
+                && self.ids.entries() > 0
+                && let Some(moved) = self.ids.get(Name::moved(id.key.sequence))?
+            {
+                state.end_unread(moved.key, id.topic);
+            }
             let highest = highest.of_mut(lane);
             *highest = Some(id.key.sequence).max(*highest);
         }
@@ -331,6 +385,7 @@ fn rebuild(disk: &dyn Disk, saved: &Checkpoint, lane: Lane) -> Result<State, Sto
     let SavedLane { next, cancelled, runs, .. } = saved.lanes.of(lane);
     let mut state = State::new(*next, saved.journal);
     state.topics = saved.topics.iter().map(|topic| topic.id).collect();
+    state.topics.insert(TopicId::TRANSACTIONS);
     state.cancelled = cancelled.clone();
     for known in runs {
         let run = Arc::new(Run::open(disk, known.number)?);
@@ -371,6 +426,12 @@ fn remove_orphans(disk: &dyn Disk, rebuilt: &Rebuilt) -> io::Result<()> {
             |number: &u64| rebuilt.states.iter().any(|(_, state)| state.runs.contains_key(number));
         if let Some(number) = run::number(&name).filter(|number| !known(number)) {
             disk.remove(&run::path(number))?;
+        }
+    }
+    let ids = rebuilt.ids.files();
+    for name in disk.list(Path::new(ids::DIR))? {
+        if let Some(number) = ids::number(&name).filter(|number| !ids.contains(number)) {
+            disk.remove(&ids::path(number))?;
         }
     }
     let known: BTreeSet<String> =

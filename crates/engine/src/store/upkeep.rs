@@ -13,6 +13,7 @@ use roaring::RoaringTreemap;
 
 use crate::checkpoint::{self, Checkpoint, SavedLane, SavedRun};
 use crate::disk;
+use crate::ids;
 use crate::journal::Position;
 use crate::lanes::PerLane;
 use crate::log::LogEnd;
@@ -50,6 +51,8 @@ pub(crate) struct Refs {
     pub(crate) runs: Vec<(Lane, u64, u64)>,
     /// How far it has the logs.
     pub(crate) log_ends: Vec<LogEnd>,
+    /// The files of the table of ids.
+    pub(crate) ids: Vec<u64>,
 }
 
 /// What one round of upkeep did.
@@ -101,6 +104,7 @@ impl Store {
         for lane in Lane::ALL {
             merged |= self.merge(lane, far_from)?;
         }
+        flushed |= self.upkeep_ids(now)?;
         if flushed || merged || checkpoint {
             self.checkpoint(now)?;
         }
@@ -138,6 +142,7 @@ impl Store {
                 self.freeze_table(&mut state, writer.end());
             }
         }
+        self.freeze_ids();
     }
 
     fn flush(&self, lane: Lane, far_from: Timestamp) -> Result<bool, StoreError> {
@@ -157,7 +162,7 @@ impl Store {
         }
     }
 
-    fn take_run_number(&self) -> u64 {
+    pub(super) fn take_run_number(&self) -> u64 {
         self.next_run.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -238,15 +243,15 @@ impl Store {
     pub fn checkpoint(&self, now: Timestamp) -> Result<(), StoreError> {
         self.trust.check()?;
         // Whatever stands before this end has come into the state; what comes later is behind it.
-        let (synced_through, end) = {
-            let writer = self.writer.lock();
-            (writer.synced_through(), writer.end())
-        };
+        // No commit may be half done: what it ends and what it stores must be seen together.
+        let writer = self.writer.lock();
+        let (synced_through, end) = (writer.synced_through(), writer.end());
         let mut kept = self.checkpoints.lock();
         // Logs first: whatever the state calls delivered is then in the logs, and synced below;
         // whatever the logs got later, or got and has not settled, is found again by recovery.
         let (log_ends, before) = self.logs.prepare_checkpoint();
         let mut saved = self.snapshot(&mut kept, now, end);
+        drop(writer);
         saved.log_ends = log_ends;
         saved.journal_end = synced_through;
         let (_, after) = self.logs.prepare_checkpoint();
@@ -276,6 +281,7 @@ impl Store {
         let catalogue = self.catalogue.read();
         let topics = catalogue.list().iter().map(|topic| (**topic).clone()).collect();
         let next_topic = catalogue.next();
+        let levels = catalogue.levels.clone();
         drop(catalogue);
         let forget = now.since(kept.period_start) > CANCEL_MEMORY;
         if forget {
@@ -290,6 +296,10 @@ impl Store {
             journal = journal.min(state.journal_start().unwrap_or(end));
             save_lane(state)
         });
+        let table = self.ids.read();
+        journal = journal.min(table.journal_start().unwrap_or(end));
+        let ids = table.files();
+        drop(table);
         Checkpoint {
             generation: kept.generation + 1,
             journal,
@@ -301,6 +311,8 @@ impl Store {
             log_ends: Vec::new(),
             groups: self.groups.lock().clone(),
             lanes,
+            ids,
+            levels,
         }
     }
 
@@ -314,7 +326,8 @@ impl Store {
                 Some((lane, saved.number, blocks.get(after.saturating_sub(1))?.offset))
             }));
         }
-        Refs { journal: saved.journal, runs, log_ends: saved.log_ends.clone() }
+        let (log_ends, ids) = (saved.log_ends.clone(), saved.ids.clone());
+        Refs { journal: saved.journal, runs, log_ends, ids }
     }
 
     fn give_back(&self, kept: &Kept) -> io::Result<()> {
@@ -337,8 +350,23 @@ impl Store {
         if removed {
             self.disk.sync_dir(Path::new(run::DIR))?;
         }
+        self.give_back_ids(kept, next_run)?;
         self.punch(kept)?;
         self.writer.lock().recycle(kept.older.journal.min(kept.newest.journal))
+    }
+
+    fn give_back_ids(&self, kept: &Kept, next_run: u64) -> io::Result<()> {
+        let mut needed: BTreeSet<u64> = self.ids.read().files().into_iter().collect();
+        needed.extend(kept.newest.ids.iter().chain(&kept.older.ids));
+        let mut removed = false;
+        for name in self.disk.list(Path::new(ids::DIR))? {
+            let unused = |number: &u64| *number < next_run && !needed.contains(number);
+            if let Some(number) = ids::number(&name).filter(unused) {
+                self.disk.remove(&ids::path(number))?;
+                removed = true;
+            }
+        }
+        if removed { self.disk.sync_dir(Path::new(ids::DIR)) } else { Ok(()) }
     }
 
     fn punch(&self, kept: &Kept) -> io::Result<()> {

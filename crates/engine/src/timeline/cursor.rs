@@ -1,5 +1,6 @@
 //! Reading one run in key order, a block at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use punctual_model::{Key, Sequence, Timestamp};
 use crate::codec::{self, Malformed};
 use crate::timeline::run::Run;
 
-/// A place in a run; the entry there is decoded already.
+/// A place in a run; where the entry there lies is known already.
 #[derive(Debug)]
 pub struct Cursor {
     run: Arc<Run>,
@@ -16,8 +17,8 @@ pub struct Cursor {
     block: Bytes,
     at: usize,
     due: Timestamp,
-    /// The entry the cursor stands on; `None` at the end.
-    head: Option<(Key, Bytes)>,
+    /// The entry the cursor stands on, and where its record lies in the block; `None` at the end.
+    head: Option<(Key, Range<usize>)>,
     damaged: Vec<usize>,
 }
 
@@ -36,10 +37,21 @@ impl Cursor {
             damaged: Vec::new(),
         };
         cursor.advance();
-        while cursor.head.as_ref().is_some_and(|(key, _)| *key < from) {
-            cursor.advance();
-        }
+        cursor.skip_to(from);
         cursor
+    }
+
+    /// Goes on to the first entry that is not before `key`.
+    pub fn skip_to(&mut self, key: Key) {
+        while self.key().is_some_and(|known| known < key) {
+            self.advance();
+        }
+    }
+
+    /// Whether `key`, which is not behind the cursor, would be in the block it reads.
+    #[must_use]
+    pub fn shares_block(&self, key: Key) -> bool {
+        self.head.is_some() && self.run.blocks.get(self.next_block).is_none_or(|b| key < b.first)
     }
 
     /// The run it reads.
@@ -54,9 +66,15 @@ impl Cursor {
         self.head.as_ref().map(|(key, _)| *key)
     }
 
+    /// The entry it stands on.
+    #[must_use]
+    pub fn head(&self) -> Option<(Key, Bytes)> {
+        self.head.as_ref().map(|(key, place)| (*key, self.block.slice(place.clone())))
+    }
+
     /// Takes the entry it stands on and goes to the next.
     pub fn take(&mut self) -> Option<(Key, Bytes)> {
-        let entry = self.head.take();
+        let entry = self.head();
         self.advance();
         entry
     }
@@ -98,18 +116,18 @@ impl Cursor {
         }
     }
 
-    fn decode(&mut self) -> Result<(Key, Bytes), Malformed> {
+    fn decode(&mut self) -> Result<(Key, Range<usize>), Malformed> {
         let mut rest = self.block.get(self.at..).ok_or(Malformed)?;
         let step = codec::get_varint(&mut rest)?;
         let sequence = codec::get_varint(&mut rest)?;
         let length = codec::get_length(&mut rest)?;
-        let content = codec::share(&self.block, codec::take(&mut rest, length)?);
+        codec::take(&mut rest, length)?;
         let due = self.due.as_millis().checked_add(step).ok_or(Malformed)?;
         let due = Timestamp::from_millis(due).ok_or(Malformed)?;
         let sequence = sequence.checked_add(self.run.first_sequence).ok_or(Malformed)?;
         let sequence = Sequence::new(sequence).ok_or(Malformed)?;
         self.due = due;
         self.at = self.block.len() - rest.len();
-        Ok((Key { due, sequence }, content))
+        Ok((Key { due, sequence }, self.at - length..self.at))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use punctual_model::{Key, Timestamp, TopicId};
 
 use crate::disk::Disk;
+use crate::timeline::ended::Ended;
 use crate::timeline::merge::ShelfChange;
 use crate::timeline::run::{Run, Stamp};
 use crate::timeline::run_writer::{Ids, RunWriter};
@@ -74,10 +75,10 @@ impl State {
         let run = Arc::new(run);
         let from = start_of(self.horizon);
         let mut shelved = Shelved::new(Arc::clone(&run), from);
+        shelved.ended = Ended::nothing();
         for index in frozen.gone.added_since(&written.gone) {
             if let Some((key, topic)) = entry(&frozen, index) {
-                shelved.end_unread(key);
-                shelved.discount(topic);
+                shelved.withdraw(key, topic);
             }
         }
         let near = written.order.partition_point(|&(due, _)| due < self.horizon);
@@ -88,7 +89,7 @@ impl State {
         }
         // What was cancelled before it was written may still be in the near future, in the
         // caller's hands or in the journal behind the table: each has to find it ended.
-        shelved.gone |= &frozen.cancelled;
+        shelved.gone |= &frozen.withdrawn;
         shelved.counts.retain(|topic, _| self.topics.contains(topic));
         self.shelve(shelved);
         self.changes.push(ShelfChange::Add(run, from));

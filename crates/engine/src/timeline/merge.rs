@@ -54,6 +54,14 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// The due time of the first entry that it has not handed out.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let stashed = self.stash.front().map(|(key, ..)| key.due);
+        let unread = self.order.peek().map(|Reverse((key, _))| key.due);
+        stashed.into_iter().chain(unread).min()
+    }
+
     /// Follows what happened to the runs.
     pub fn follow(&mut self, changes: Vec<ShelfChange>) {
         for change in changes {

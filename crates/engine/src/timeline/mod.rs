@@ -4,14 +4,17 @@
 //! `merge.rs`; that needs the disk and has a lock of its own.
 
 pub mod table;
+pub mod cells;
 pub mod run;
 pub mod run_writer;
 pub mod cursor;
 pub mod near;
+pub mod ended;
 pub mod shelf;
 pub mod merge;
 pub mod flush;
 pub mod query;
+pub mod forecast;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -39,8 +42,8 @@ pub struct Tabled {
     pub table: Arc<Table>,
     /// Indexes of the entries that were delivered or cancelled.
     pub gone: Bits,
-    /// Sequences of those that were cancelled.
-    pub cancelled: RoaringTreemap,
+    /// Sequences of those that were cancelled or replaced.
+    pub withdrawn: RoaringTreemap,
 }
 
 impl Tabled {
@@ -50,7 +53,7 @@ impl Tabled {
         Self {
             table: Arc::new(Table::new(first, journal_start)),
             gone: Bits::default(),
-            cancelled: RoaringTreemap::new(),
+            withdrawn: RoaringTreemap::new(),
         }
     }
 }
@@ -72,8 +75,9 @@ pub struct State {
     in_flight: Vec<u64>,
     pub(crate) counts: HashMap<TopicId, u64>,
     pub(crate) topics: HashSet<TopicId>,
-    /// Cancelled lately, and in the period before: how a cancelled message is told from another.
-    pub(crate) cancelled: [RoaringTreemap; 2],
+    /// Cancelled lately, in the period before, and before that: how a cancelled message is told from
+    /// another. Of the last only those that still lie somewhere are kept.
+    pub(crate) cancelled: [RoaringTreemap; 3],
     pub(crate) next: Sequence,
     pub(crate) changes: Vec<ShelfChange>,
     /// Counts the changes of the shelf: what a run said before one need not hold after it.
@@ -223,6 +227,18 @@ impl State {
         self.horizon = horizon;
     }
 
+    /// The due time of the first entry of tables and near future that was not handed out.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let near = self.near.peek().map(|key| key.due);
+        let tables = [self.frozen.as_ref(), Some(&self.active)].into_iter().flatten();
+        let waiting = |tabled: &Tabled| {
+            let alive = tabled.table.iter().filter(|(index, _)| !tabled.gone.get(*index));
+            alive.map(|(_, slot)| slot.due).filter(|due| *due >= self.horizon).min()
+        };
+        near.into_iter().chain(tables.filter_map(waiting)).min()
+    }
+
     /// Brings the horizon nearer until the near future takes at most `bytes`, if that is possible:
     /// what was asked for already cannot be put back.
     pub fn shrink(&mut self, bytes: usize) {
@@ -292,12 +308,19 @@ impl State {
     /// Begins a new period of remembered cancels and forgets those before the last one. An entry
     /// that still lies somewhere keeps its cancel: without it, it would look delivered.
     pub fn forget_cancels(&mut self) {
-        let [recent, before] = std::mem::take(&mut self.cancelled);
+        let [recent, before, long_ago] = std::mem::take(&mut self.cancelled);
         let lies = |number: &u64| {
             Sequence::new(*number).is_some_and(|sequence| self.place(sequence) != Place::Nowhere)
         };
-        let kept: RoaringTreemap = before.iter().filter(lies).collect();
-        self.cancelled = [RoaringTreemap::new(), recent | kept];
+        let kept: RoaringTreemap = (before | long_ago).iter().filter(lies).collect();
+        self.cancelled = [RoaringTreemap::new(), recent, kept];
+    }
+
+    /// Whether it was cancelled in this period or in the one before.
+    #[must_use]
+    pub fn is_cancelled_lately(&self, sequence: Sequence) -> bool {
+        let [recent, before, _] = &self.cancelled;
+        recent.contains(sequence.get()) || before.contains(sequence.get())
     }
 
     fn is_cancelled(&self, sequence: Sequence) -> bool {
@@ -326,13 +349,22 @@ impl State {
 
     /// Cancels a pending message; the caller makes it durable. False when it had ended before.
     pub fn cancel(&mut self, key: Key, topic: TopicId) -> bool {
+        let fresh = self.withdraw(key, topic);
+        if fresh {
+            let [recent, ..] = &mut self.cancelled;
+            recent.insert(key.sequence.get());
+        }
+        fresh
+    }
+
+    /// Ends an entry that is not to fire: cancelled, or replaced by another. The caller makes it
+    /// durable. False when it had ended before.
+    pub fn withdraw(&mut self, key: Key, topic: TopicId) -> bool {
         let fresh = self.end_unread(key, topic);
         if fresh {
-            let [recent, _] = &mut self.cancelled;
-            recent.insert(key.sequence.get());
             for tabled in [self.frozen.as_mut(), Some(&mut self.active)].into_iter().flatten() {
                 if tabled.table.index(key.sequence).is_some() {
-                    tabled.cancelled.insert(key.sequence.get());
+                    tabled.withdrawn.insert(key.sequence.get());
                 }
             }
         }
@@ -348,8 +380,7 @@ impl State {
             Place::Run(number) => self.runs.get_mut(&number).is_some_and(|shelved| {
                 let fresh = !shelved.has_ended(key);
                 if fresh {
-                    shelved.end_unread(key);
-                    shelved.discount(topic);
+                    shelved.withdraw(key, topic);
                 }
                 fresh
             }),
@@ -444,6 +475,7 @@ impl State {
         self.counts.remove(&topic);
         for shelved in self.runs.values_mut() {
             shelved.counts.remove(&topic);
+            shelved.ended.forget(topic);
         }
     }
 

@@ -7,11 +7,15 @@
 //! ids      stamp u64 … for every sequence of each span, all ones where there is no entry; or
 //!          (offset u32 · stamp u64)… sorted, where most are missing; in pages of 504 bytes, each
 //!          followed by its crc32c u32 and its number u32
+//! cells    how many entries each topic has in each second, in pages; see `cells.rs`
 //! index    per block: first due u64 · first sequence u64 · offset u64
 //! spans    per span: first sequence u64 · sequences u32 · kind u32 · offset u64 · entries u32
 //! counts   per topic: topic u32 · entries u64
-//! footer   see `Footer`, 96 bytes with a checksum over index, spans, counts and itself
+//! pages    per page of cells: topic u32 · length u32 · first cell u64 · entries before it u64
+//! footer   see `Footer`, 96 bytes with a checksum over index, spans, counts, pages and itself
 //! ```
+//!
+//! Runs of version 1 have no cells, and are still read.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,12 +25,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use punctual_model::ports::StoreError;
 use punctual_model::{Key, Partition, Sequence, Timestamp, TopicId};
+use roaring::RoaringTreemap;
 
 use crate::codec::{self, Malformed};
 use crate::disk::{self, Disk, DiskFile, Open};
+use crate::timeline::cells::{Cell, Cells};
 
 pub(crate) const MAGIC: &[u8; 8] = b"PUNCTRUN";
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+/// The version without cells.
+const OLD_VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: u64 = 32;
 pub(crate) const FOOTER_BYTES: usize = 96;
 pub(crate) const BLOCK_FRONT: usize = 16;
@@ -36,6 +44,8 @@ pub(crate) const ID_PAGE_BYTES: usize = 512;
 pub(crate) const STAMP_BYTES: usize = 8;
 pub(crate) const SPARSE_BYTES: usize = 12;
 pub(crate) const ABSENT: u64 = u64::MAX;
+/// Ids searched one by one in a list; more are looked for by reading all of it.
+const SEARCHES_MAX: usize = 64;
 
 /// The directory of the runs.
 pub const DIR: &str = "timeline";
@@ -60,10 +70,30 @@ impl Stamp {
     /// The stamp of a message.
     #[must_use]
     pub fn new(due: Timestamp, topic: TopicId, partition: Partition) -> Self {
-        let place = (u64::from(topic.get()) << 16) | u64::from(partition.get());
-        let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49;
-        Self((mixed << 48) | due.as_millis())
+        Self((u64::from(Self::mix_of(topic, partition)) << Self::DUE_BITS) | due.as_millis())
     }
+
+    /// What is left of topic and partition in a stamp: 15 bits.
+    pub(crate) fn mix_of(topic: TopicId, partition: Partition) -> u16 {
+        let place = (u64::from(topic.get()) << 16) | u64::from(partition.get());
+        let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Self::MIX_BITS);
+        u16::try_from(mixed).expect("15 bits")
+    }
+
+    /// The mix of topic and partition in it.
+    pub(crate) fn mix(self) -> u16 {
+        let mixed = (self.0 >> Self::DUE_BITS) & ((1 << Self::MIX_BITS) - 1);
+        u16::try_from(mixed).expect("masked to 15 bits")
+    }
+
+    /// The due time in it.
+    pub(crate) const fn due(self) -> Timestamp {
+        Timestamp::from_millis_saturating(self.0 & ((1 << Self::DUE_BITS) - 1))
+    }
+
+    const DUE_BITS: u32 = 48;
+    /// Bits of the mix of topic and partition.
+    pub(crate) const MIX_BITS: u32 = 15;
 }
 
 /// A finished run, open for reading.
@@ -83,6 +113,8 @@ pub struct Run {
     pub last: Key,
     pub(crate) first_sequence: u64,
     pub(crate) data_end: u64,
+    /// `None` in a run of version 1.
+    pub(crate) cells: Option<Cells>,
     pub(crate) file: Arc<dyn DiskFile>,
 }
 
@@ -122,6 +154,8 @@ pub(crate) struct Footer {
     pub(crate) blocks: u32,
     pub(crate) spans: u32,
     pub(crate) topics: u32,
+    pub(crate) cell_pages: u32,
+    pub(crate) cells_offset: u64,
 }
 
 impl Footer {
@@ -139,9 +173,10 @@ impl Footer {
         ] {
             out.extend_from_slice(&value.to_le_bytes());
         }
-        for value in [self.blocks, self.spans, self.topics] {
+        for value in [self.blocks, self.spans, self.topics, self.cell_pages] {
             out.extend_from_slice(&value.to_le_bytes());
         }
+        out.extend_from_slice(&self.cells_offset.to_le_bytes());
         out.resize(FOOTER_BYTES - 12, 0);
         let checksum = crc32c::crc32c_append(crc32c::crc32c(tail), &out);
         out.extend_from_slice(&checksum.to_le_bytes());
@@ -162,6 +197,8 @@ impl Footer {
             blocks: codec::get_u32(rest)?,
             spans: codec::get_u32(rest)?,
             topics: codec::get_u32(rest)?,
+            cell_pages: codec::get_u32(rest)?,
+            cells_offset: codec::get_u64(rest)?,
         };
         let mut end = bytes.get(FOOTER_BYTES - 12..).ok_or(Malformed)?;
         let checksum = codec::get_u32(&mut end)?;
@@ -189,7 +226,7 @@ impl Run {
         let len = file.len()?;
         let header_bytes = usize::try_from(HEADER_BYTES).map_err(io::Error::other)?;
         let header = disk::read_exact(&*file, 0, header_bytes)?;
-        let first_sequence = read_header(&header, number).map_err(io::Error::other)?;
+        let (version, first_sequence) = read_header(&header, number).map_err(io::Error::other)?;
         let footer_at = len.checked_sub(FOOTER_BYTES as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
         let footer_bytes = disk::read_exact(&*file, footer_at, FOOTER_BYTES)?;
         let (footer, checksum) = Footer::decode(&footer_bytes).map_err(io::Error::other)?;
@@ -201,7 +238,8 @@ impl Run {
         if !whole || (footer.number, footer.first_sequence) != (number, first_sequence) {
             return Err(not_whole());
         }
-        let (blocks, spans, counts) = read_tail(&tail, &footer).map_err(io::Error::other)?;
+        let Tail { blocks, spans, counts, cells } =
+            read_tail(&tail, &footer).map_err(io::Error::other)?;
         Ok(Self {
             number,
             blocks,
@@ -211,6 +249,7 @@ impl Run {
             last: footer.last,
             first_sequence,
             data_end: footer.data_end,
+            cells: (version == VERSION).then_some(cells),
             file,
         })
     }
@@ -219,6 +258,46 @@ impl Run {
     #[must_use]
     pub fn first(&self) -> Key {
         self.blocks.first().map_or(self.last, |block| block.first)
+    }
+
+    /// How many entries `topic` had before each of `bounds`, which grow, when the run was written;
+    /// `None` when only reading them all would tell.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the disk does not answer.
+    pub fn ranks(&self, topic: TopicId, bounds: &[Cell]) -> Result<Option<Vec<u64>>, StoreError> {
+        let ranks = self.cells.as_ref().map(|cells| cells.ranks(&*self.file, topic, bounds));
+        ranks.transpose().map_err(|error| unreadable(self.number, &error))
+    }
+
+    /// Tells the disk that [`ranks`](Self::ranks) will be asked.
+    pub fn expect_ranks(&self, topic: TopicId, bounds: &[Cell]) {
+        if let Some(cells) = &self.cells {
+            cells.expect(&*self.file, topic, bounds);
+        }
+    }
+
+    /// Tells the disk that the block in which `key` would be will be read.
+    pub fn expect_block(&self, key: Key) {
+        let after = self.blocks.partition_point(|block| block.first <= key);
+        if let Some(block) = self.blocks.get(after.saturating_sub(1)) {
+            let end = self.blocks.get(after.max(1)).map_or(self.data_end, |next| next.offset);
+            self.file.expect(block.offset, end.saturating_sub(block.offset));
+        }
+    }
+
+    /// The first cell from `from` on in which `topic` had entries when the run was written; `None`
+    /// when only reading would tell.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the disk does not answer.
+    pub fn next_cell(
+        &self,
+        topic: TopicId,
+        from: Cell,
+    ) -> Result<Option<Option<Cell>>, StoreError> {
+        let next = self.cells.as_ref().map(|cells| cells.next(&*self.file, topic, from));
+        next.transpose().map_err(|error| unreadable(self.number, &error))
     }
 
     /// The stamp of `sequence`, or `None` when it is not in this run.
@@ -266,6 +345,90 @@ impl Run {
             }
         }
         Ok(None)
+    }
+
+    /// Calls `each` with those of `sequences` that are in this run, in order, and their stamps.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the disk does not answer.
+    pub fn stamps_among(
+        &self,
+        sequences: &RoaringTreemap,
+        mut each: impl FnMut(Sequence, Stamp),
+    ) -> Result<(), StoreError> {
+        let mut note = |sequence: u64, stamp: Stamp| {
+            if let Some(sequence) = Sequence::new(sequence) {
+                each(sequence, stamp);
+            }
+        };
+        let stamps = self.spans.iter().try_for_each(|span| {
+            let end = span.first + u64::from(span.sequences);
+            let mut wanted = sequences.iter();
+            wanted.advance_to(span.first);
+            let mut wanted = wanted.take_while(|sequence| *sequence < end);
+            // Where nearly all pages are needed, reading them in turn beats searching.
+            let in_turn = wanted.clone().take(SEARCHES_MAX).count() == SEARCHES_MAX;
+            if span.sparse && !in_turn {
+                return wanted.try_for_each(|sequence| {
+                    let found = self.search_sparse(span, sequence - span.first)?;
+                    found.into_iter().for_each(|stamp| note(sequence, stamp));
+                    Ok(())
+                });
+            }
+            if span.sparse {
+                let keep = |sequence: u64| sequences.contains(sequence);
+                return self.walk_sparse(span, keep, &mut note);
+            }
+            self.walk_dense(span, wanted, &mut note)
+        });
+        stamps.map_err(|error: io::Error| unreadable(self.number, &error))
+    }
+
+    fn walk_dense(
+        &self,
+        span: &SpanAt,
+        wanted: impl Iterator<Item = u64>,
+        note: &mut impl FnMut(u64, Stamp),
+    ) -> io::Result<()> {
+        let per_page = (ID_PAGE_DATA / STAMP_BYTES) as u64;
+        let mut read: Option<(u64, [u8; ID_PAGE_DATA])> = None;
+        for sequence in wanted {
+            let (number, slot) =
+                ((sequence - span.first) / per_page, (sequence - span.first) % per_page);
+            let page = match read {
+                Some((known, page)) if known == number => page,
+                _ => self.id_page(span, number)?,
+            };
+            let slot = usize::try_from(slot).map_err(io::Error::other)?;
+            let mut stamp = page.get(slot * STAMP_BYTES..).ok_or_else(not_whole)?;
+            let stamp = codec::get_u64(&mut stamp).map_err(io::Error::other)?;
+            if stamp != ABSENT {
+                note(sequence, Stamp(stamp));
+            }
+            read = Some((number, page));
+        }
+        Ok(())
+    }
+
+    fn walk_sparse(
+        &self,
+        span: &SpanAt,
+        keep: impl Fn(u64) -> bool,
+        note: &mut impl FnMut(u64, Stamp),
+    ) -> io::Result<()> {
+        let per_page = (ID_PAGE_DATA / SPARSE_BYTES) as u64;
+        for number in 0..u64::from(span.entries).div_ceil(per_page) {
+            for entry in self.id_page(span, number)?.as_chunks::<SPARSE_BYTES>().0 {
+                let mut rest = entry.as_slice();
+                let relative = codec::get_u32(&mut rest).map_err(io::Error::other)?;
+                let stamp = codec::get_u64(&mut rest).map_err(io::Error::other)?;
+                let sequence = span.first + u64::from(relative);
+                if stamp != ABSENT && keep(sequence) {
+                    note(sequence, Stamp(stamp));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The checked ids of page `number` of a span.
@@ -324,19 +487,25 @@ pub(crate) fn id_checksum(data: &[u8], number: u32) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(data), &number.to_le_bytes())
 }
 
-fn read_header(mut header: &[u8], number: u64) -> Result<u64, Malformed> {
+fn read_header(mut header: &[u8], number: u64) -> Result<(u32, u64), Malformed> {
     let magic = codec::take(&mut header, 8)?;
     let version = codec::get_u32(&mut header)?;
     codec::get_u32(&mut header)?;
     let stored = codec::get_u64(&mut header)?;
-    if magic == MAGIC && version == VERSION && stored == number {
-        codec::get_u64(&mut header)
+    if magic == MAGIC && matches!(version, VERSION | OLD_VERSION) && stored == number {
+        Ok((version, codec::get_u64(&mut header)?))
     } else {
         Err(Malformed)
     }
 }
 
-type Tail = (Vec<BlockAt>, Vec<SpanAt>, HashMap<TopicId, u64>);
+/// What stands between the ids and the footer.
+struct Tail {
+    blocks: Vec<BlockAt>,
+    spans: Vec<SpanAt>,
+    counts: HashMap<TopicId, u64>,
+    cells: Cells,
+}
 
 fn read_tail(tail: &[u8], footer: &Footer) -> Result<Tail, Malformed> {
     let mut rest = tail;
@@ -360,7 +529,8 @@ fn read_tail(tail: &[u8], footer: &Footer) -> Result<Tail, Malformed> {
         let topic = TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?;
         counts.insert(topic, codec::get_u64(rest)?);
     }
-    Ok((blocks, spans, counts))
+    let cells = Cells::decode(rest, footer.cell_pages, footer.cells_offset)?;
+    Ok(Tail { blocks, spans, counts, cells })
 }
 
 fn not_whole() -> io::Error {

@@ -1,6 +1,5 @@
 //! Writing a run, front to back, once.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use punctual_model::{Key, Timestamp, TopicId};
 
 use crate::codec;
 use crate::disk::{Disk, DiskFile, Open};
+use crate::timeline::cells::CellsWriter;
 use crate::timeline::run::{
     ABSENT, BLOCK_FRONT, BlockAt, DIR, Footer, HEADER_BYTES, ID_PAGE_BYTES, ID_PAGE_DATA, MAGIC,
     Run, SpanAt, Stamp, VERSION, id_checksum, path,
@@ -37,7 +37,7 @@ pub struct RunWriter {
     last: Key,
     entries: u64,
     blocks: Vec<BlockAt>,
-    counts: HashMap<TopicId, u64>,
+    cells: CellsWriter,
     far_from: Timestamp,
 }
 
@@ -84,7 +84,7 @@ impl RunWriter {
             last: Key::default(),
             entries: 0,
             blocks: Vec::new(),
-            counts: HashMap::new(),
+            cells: CellsWriter::default(),
             far_from: Timestamp::MAX,
         })
     }
@@ -114,7 +114,7 @@ impl RunWriter {
         self.previous_due = key.due;
         self.last = key;
         self.entries += 1;
-        *self.counts.entry(topic).or_default() += 1;
+        self.cells.push(topic, key.due);
         if self.buffer.len() - self.block_start >= self.block_bytes {
             self.end_block()?;
         }
@@ -160,7 +160,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes the ids and the footer, syncs all of it and opens the run.
+    /// Writes the ids, the cells and the footer, syncs all of it and opens the run.
     ///
     /// # Errors
     /// As the disk says.
@@ -171,8 +171,21 @@ impl RunWriter {
         for range in ids {
             spans.push(self.put_ids(range)?);
         }
+        let counts = self.cells.counts();
+        let cells_offset = self.offset();
+        let (pages, cells) = std::mem::take(&mut self.cells).finish(cells_offset)?;
+        for page in pages {
+            self.put(&page)?;
+        }
         let tail_offset = self.offset();
-        let tail = self.tail(&spans);
+        let mut tail = Vec::new();
+        put_blocks(&mut tail, &self.blocks);
+        put_spans(&mut tail, &spans);
+        for (topic, count) in &counts {
+            tail.extend_from_slice(&topic.get().to_le_bytes());
+            tail.extend_from_slice(&count.to_le_bytes());
+        }
+        cells.encode(&mut tail);
         let footer = Footer {
             number: self.number,
             first_sequence: self.first_sequence,
@@ -182,7 +195,9 @@ impl RunWriter {
             tail_offset,
             blocks: u32::try_from(self.blocks.len()).map_err(io::Error::other)?,
             spans: u32::try_from(spans.len()).map_err(io::Error::other)?,
-            topics: u32::try_from(self.counts.len()).map_err(io::Error::other)?,
+            topics: u32::try_from(counts.len()).map_err(io::Error::other)?,
+            cell_pages: u32::try_from(cells.len()).map_err(io::Error::other)?,
+            cells_offset,
         };
         self.buffer.extend_from_slice(&tail);
         self.buffer.extend_from_slice(&footer.encode(&tail));
@@ -193,13 +208,20 @@ impl RunWriter {
             number: self.number,
             blocks: self.blocks,
             spans,
-            counts: self.counts,
+            counts,
             entries: self.entries,
             last: self.last,
             first_sequence: self.first_sequence,
             data_end,
+            cells: Some(cells),
             file: self.file,
         })
+    }
+
+    /// Adds bytes behind the blocks.
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
     fn put_ids(&mut self, range: &Ids) -> io::Result<SpanAt> {
@@ -238,31 +260,28 @@ impl RunWriter {
 
     fn end_id_page(&mut self, page: &mut Vec<u8>, number: u32) -> io::Result<()> {
         let checksum = id_checksum(page, number);
-        self.buffer.extend_from_slice(page);
-        self.buffer.extend_from_slice(&checksum.to_le_bytes());
-        self.buffer.extend_from_slice(&number.to_le_bytes());
+        page.extend_from_slice(&checksum.to_le_bytes());
+        page.extend_from_slice(&number.to_le_bytes());
+        let outcome = self.put(page);
         page.clear();
-        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+        outcome
     }
+}
 
-    fn tail(&self, spans: &[SpanAt]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for block in &self.blocks {
-            out.extend_from_slice(&block.first.due.as_millis().to_le_bytes());
-            out.extend_from_slice(&block.first.sequence.get().to_le_bytes());
-            out.extend_from_slice(&block.offset.to_le_bytes());
-        }
-        for span in spans {
-            out.extend_from_slice(&span.first.to_le_bytes());
-            out.extend_from_slice(&span.sequences.to_le_bytes());
-            out.extend_from_slice(&u32::from(span.sparse).to_le_bytes());
-            out.extend_from_slice(&span.offset.to_le_bytes());
-            out.extend_from_slice(&span.entries.to_le_bytes());
-        }
-        for (topic, count) in &self.counts {
-            out.extend_from_slice(&topic.get().to_le_bytes());
-            out.extend_from_slice(&count.to_le_bytes());
-        }
-        out
+fn put_blocks(out: &mut Vec<u8>, blocks: &[BlockAt]) {
+    for block in blocks {
+        out.extend_from_slice(&block.first.due.as_millis().to_le_bytes());
+        out.extend_from_slice(&block.first.sequence.get().to_le_bytes());
+        out.extend_from_slice(&block.offset.to_le_bytes());
+    }
+}
+
+fn put_spans(out: &mut Vec<u8>, spans: &[SpanAt]) {
+    for span in spans {
+        out.extend_from_slice(&span.first.to_le_bytes());
+        out.extend_from_slice(&span.sequences.to_le_bytes());
+        out.extend_from_slice(&u32::from(span.sparse).to_le_bytes());
+        out.extend_from_slice(&span.offset.to_le_bytes());
+        out.extend_from_slice(&span.entries.to_le_bytes());
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use punctual_model::{Key, Sequence, Timestamp, TopicId};
 use roaring::RoaringTreemap;
 
+use crate::timeline::cells::Cell;
+use crate::timeline::ended::Ended;
 use crate::timeline::run::Run;
 
 /// A run and the fate of its entries.
@@ -29,12 +31,15 @@ pub struct Shelved {
     pub damaged_from: Option<Key>,
     /// Bytes at the front that were given back to the file system.
     pub punched: u64,
+    /// When those of `gone` were due that ended before their time.
+    pub(crate) ended: Ended,
     /// While the run is being merged: what ended since that began.
     ended_since: Option<RoaringTreemap>,
 }
 
 impl Shelved {
-    /// A run whose entries from `read_from` on are still to be handed out.
+    /// A run whose entries from `read_from` on are still to be handed out. Nothing is noted yet of
+    /// when what has ended was due.
     #[must_use]
     pub fn new(run: Arc<Run>, read_from: Key) -> Self {
         let counts = run.counts.clone();
@@ -48,6 +53,7 @@ impl Shelved {
             counts,
             damaged_from: None,
             punched: 0,
+            ended: Ended::default(),
             ended_since: None,
         }
     }
@@ -113,6 +119,13 @@ impl Shelved {
         self.forget_early(key);
     }
 
+    /// Notes that an entry has ended before its time.
+    pub fn withdraw(&mut self, key: Key, topic: TopicId) {
+        self.end_unread(key);
+        self.discount(topic);
+        self.ended.push(topic, Cell::of(key.due));
+    }
+
     /// Notes that an entry below `read_from` has ended, or will be read from here after all.
     pub fn forget_early(&mut self, key: Key) {
         self.early.remove(key.sequence.get());
@@ -158,24 +171,29 @@ impl Shelved {
     /// Starts to note what ends, for a merge that begins now. Answers what to leave out of it.
     pub fn begin_merge(&mut self) -> (Arc<Run>, Key, RoaringTreemap) {
         self.ended_since = Some(RoaringTreemap::new());
+        self.ended.begin_merge();
         (Arc::clone(&self.run), self.watermark(), self.ended_above_watermark())
     }
 
     /// Stops noting what ends; the merge came to nothing.
     pub fn abandon_merge(&mut self) {
         self.ended_since = None;
+        self.ended.abandon_merge();
     }
 
     /// Takes the place of the runs this one was merged from.
     pub fn adopt(&mut self, sources: Vec<Self>) {
         let mut handed: Vec<(Key, bool)> = Vec::new();
         self.counts.clear();
+        // A merged run has nothing in it that ended before the merge began.
+        self.ended = Ended::nothing();
         for source in sources {
             self.read_from = self.read_from.min(source.read_from);
             handed.extend(source.handed);
             self.gone |= source.gone;
             self.gone |= source.ended_since.unwrap_or_default();
             self.early |= source.early;
+            self.ended.adopt(source.ended);
             for (topic, count) in source.counts {
                 *self.counts.entry(topic).or_default() += count;
             }

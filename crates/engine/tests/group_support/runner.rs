@@ -353,6 +353,7 @@ impl Runner {
                 due: at(*due),
                 basis: Basis::Delay,
                 message: message(number),
+                extra: None,
             })
             .collect();
         self.sent += dues.len();
@@ -532,7 +533,7 @@ fn mark(delivered: &Delivered) -> Mark {
 fn moved(delivered: &Delivered, topic: TopicId, due: u64) -> Entry {
     let message = Message { headers: Vec::new(), ..delivered.message.clone() };
     let partition = Partition::new(0).unwrap();
-    Entry { topic, partition, due: at(due), basis: Basis::Delay, message }
+    Entry { topic, partition, due: at(due), basis: Basis::Delay, message, extra: None }
 }
 
 fn id_of(entry: &Entry, sequence: Sequence) -> MessageId {

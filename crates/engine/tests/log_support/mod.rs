@@ -14,6 +14,7 @@ mod watched;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use punctual_engine::disk::{Disk, RealDisk};
@@ -27,6 +28,15 @@ use punctual_model::{
 pub use watched::{Seen, Watched};
 
 pub const TOPIC: u32 = 7;
+
+/// Tells the other threads of a test that they are done, also when it fails on the way.
+pub struct Done<'a>(pub &'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 pub fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis).unwrap()
@@ -57,6 +67,7 @@ pub fn armed(sequence: u64, to: u16, message: Message) -> Armed {
         basis: Basis::Delay,
         message,
         origin: Origin(0),
+        extra: None,
     }
 }
 

@@ -106,6 +106,7 @@ fn go_on(store: &Store, seen: &Seen) -> Result<(), String> {
         due: Timestamp::MAX,
         basis: Basis::Date,
         message: message(1),
+        extra: None,
     };
     for lane in Lane::ALL {
         let request = Request::Schedule(Draft::new(std::slice::from_ref(&entry), lane));

@@ -301,6 +301,7 @@ impl Runner {
             due: at(due),
             basis: Basis::Delay,
             message: message(number),
+            extra: None,
         };
         (first..).zip(dues).map(entry).collect()
     }
@@ -557,7 +558,7 @@ fn store_error(error: &CommitError) -> StoreError {
         CommitError::Store(error) => error.clone(),
         CommitError::Topic(error) => panic!("the topic call makes no sense: {error}"),
         CommitError::Group(error) => panic!("nobody asks for groups here: {error}"),
-        CommitError::AskLogs(_) => StoreError::Busy,
+        CommitError::AskLogs(_) | CommitError::Later(_) => StoreError::Busy,
     }
 }
 

@@ -22,12 +22,17 @@ pub(crate) enum Permission {
     Read,
     /// Cancel messages of a topic.
     Cancel,
+    /// Change pending messages of a topic.
+    Change,
     /// Receive messages for a group, and say what became of them.
     Consume,
     /// See topics and groups and their settings.
     See,
-    /// Make, change and remove topics and groups, and decide about dead letters.
+    /// Make, change and remove topics and groups, decide about dead letters, and change many
+    /// messages at once.
     Manage,
+    /// See who changed what.
+    Audit,
 }
 
 /// Who asks.
@@ -49,12 +54,21 @@ impl Caller {
                 | Permission::Send
                 | Permission::Read
                 | Permission::Cancel
+                | Permission::Change
                 | Permission::Consume
                 | Permission::See
-                | Permission::Manage,
+                | Permission::Manage
+                | Permission::Audit,
             ) => true,
         };
         if allowed { Ok(()) } else { Err(Code::Forbidden.into()) }
+    }
+
+    /// What the record of changes calls the caller.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+        }
     }
 }
 

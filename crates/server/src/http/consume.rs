@@ -10,9 +10,10 @@ use punctual_model::limits::{
     ATTEMPTS_MAX, BODY_BYTES_CEILING, HEADER_BYTES_MAX, JSON_DEPTH_MAX, KEY_BYTES_MAX, RECEIPTS_MAX,
 };
 
+use crate::http::asked::to_message;
 use crate::http::body::{Held, take_json};
 use crate::http::groups::{blocking, found};
-use crate::http::messages::{READ_LIMITS, partition, to_message};
+use crate::http::messages::{READ_LIMITS, partition};
 use crate::http::problem::{of_group, of_invalid};
 use crate::http::reply::{Reply, json, json_text_holding};
 use crate::http::router::Call;

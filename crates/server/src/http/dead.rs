@@ -8,18 +8,21 @@ use punctual_api::dead::{
 use punctual_api::request::Parameters;
 use punctual_api::{Code, Problem};
 use punctual_broker::group::{
-    self, DeadFilter, DeadLetter, DeadQuery, JobKind, JobReport, JobState, Reason,
+    self, Consumer, DeadFilter, DeadLetter, DeadQuery, JobKind, JobReport, JobState, Reason,
 };
 use punctual_model::limits::{BATCH_BYTES_MAX, JSON_DEPTH_MAX};
 use punctual_model::{Header, TopicName};
 
+use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::groups::{blocking, found};
-use crate::http::messages::{PAGE_BYTES_MAX, READ_LIMITS, content, fitting, take_limit};
+use crate::http::messages::READ_LIMITS;
+use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
 use crate::http::problem::{of_broken_off, of_job};
 use crate::http::reply::{Reply, json, large_json};
 use crate::http::router::Call;
 use crate::http::time;
+use crate::shown::content;
 
 /// Largest request about dead letters; an edit may hold a message.
 const REQUEST_BYTES_MAX: usize = BATCH_BYTES_MAX;
@@ -94,7 +97,9 @@ fn filter(written: dead::DeadFilter<'_>) -> Result<DeadFilter, Problem> {
 /// `POST …/groups/{group}/dead/redrive`
 pub(crate) async fn redrive(call: Call) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
+    let asker = call.asker();
     let (shared, held) = take_json(call, REQUEST_BYTES_MAX).await?;
+    let text = told(&held.bytes);
     let asked = Redrive::read(&held.bytes, READ_LIMITS)?;
     let rate = asked.rate.map(|rate| {
         let within = u32::try_from(rate).ok().filter(|_| (1..=RATE_MAX).contains(&rate));
@@ -113,9 +118,31 @@ pub(crate) async fn redrive(call: Call) -> Result<Reply, Problem> {
         let matched = blocking(&shared, move || consumer.count_dead(&redrive.filter)).await?;
         return Ok(json(StatusCode::OK, &Matched { matched }));
     }
-    let started = shared.tasks.blocking(move || consumer.redrive(redrive)).await;
-    let job = started.map_err(of_broken_off)?.map_err(of_job)?;
+    let (topic, details) = (consumer.topic().clone(), record(&consumer, text));
+    let work = async {
+        let started = shared.tasks.blocking(move || consumer.redrive(redrive)).await;
+        started.map_err(of_broken_off)?.map_err(of_job)
+    };
+    let what = ("dead_redrive", Some(&topic));
+    let job = audit::taken_down(&shared, asker, what, details, work).await?;
     Ok(json(StatusCode::ACCEPTED, &Started { job: job.to_string() }))
+}
+
+/// A request for the record, without what may be content of messages.
+fn told(json: &[u8]) -> String {
+    match serde_json::from_slice::<serde_json::Value>(json) {
+        Ok(mut value) => {
+            if let Some(edit) = value.get_mut("edit") {
+                *edit = serde_json::Value::Bool(true);
+            }
+            value.to_string()
+        }
+        Err(_not_json) => String::new(),
+    }
+}
+
+fn record(consumer: &Consumer, request: String) -> Vec<(&'static str, String)> {
+    vec![("group", consumer.group().name.to_string()), ("request", request)]
 }
 
 fn edit(written: dead::Edit) -> group::Edit {
@@ -130,30 +157,41 @@ fn edit(written: dead::Edit) -> group::Edit {
 /// `POST …/groups/{group}/dead/purge`
 pub(crate) async fn purge(call: Call) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
+    let asker = call.asker();
     let (shared, held) = take_json(call, REQUEST_BYTES_MAX).await?;
+    let text = told(&held.bytes);
     let asked = Purge::read(&held.bytes, JSON_DEPTH_MAX)?;
     let (filter, dry_run) = (filter(asked.filter)?, asked.dry_run);
     drop(held);
-    let purged = blocking(&shared, move || {
-        if dry_run {
-            return consumer.count_dead(&filter).map(|matched| Purged { matched, purged: 0 });
-        }
-        consumer.purge(&filter).map(|purged| Purged { matched: purged, purged })
-    });
-    Ok(json(StatusCode::OK, &purged.await?))
+    if dry_run {
+        let matched = blocking(&shared, move || consumer.count_dead(&filter)).await?;
+        return Ok(json(StatusCode::OK, &Purged { matched, purged: 0 }));
+    }
+    let (topic, details) = (consumer.topic().clone(), record(&consumer, text));
+    let work = blocking(&shared, move || consumer.purge(&filter));
+    let what = ("dead_purge", Some(&topic));
+    let purged = audit::taken_down(&shared, asker, what, details, work).await?;
+    Ok(json(StatusCode::OK, &Purged { matched: purged, purged }))
 }
 
 /// `POST …/groups/{group}/drain`
 pub(crate) async fn drain(call: Call) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
+    let asker = call.asker();
     let (shared, held) = take_json(call, REQUEST_BYTES_MAX).await?;
+    let text = told(&held.bytes);
     let asked = Drain::read(&held.bytes, JSON_DEPTH_MAX)?;
     let to = TopicName::new(&asked.to)
         .map_err(|error| Problem::new(Code::InvalidTopicName, error.to_string()))?;
     let drain = group::Drain { to, max: asked.max };
     drop(held);
-    let started = shared.tasks.blocking(move || consumer.drain(&drain)).await;
-    let job = started.map_err(of_broken_off)?.map_err(of_job)?;
+    let (topic, details) = (consumer.topic().clone(), record(&consumer, text));
+    let work = async {
+        let started = shared.tasks.blocking(move || consumer.drain(&drain)).await;
+        started.map_err(of_broken_off)?.map_err(of_job)
+    };
+    let what = ("group_drain", Some(&topic));
+    let job = audit::taken_down(&shared, asker, what, details, work).await?;
     Ok(json(StatusCode::ACCEPTED, &Started { job: job.to_string() }))
 }
 

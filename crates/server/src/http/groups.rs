@@ -18,8 +18,9 @@ use punctual_model::limits::{
 use punctual_model::ports::GroupError;
 use punctual_model::{Group, GroupName, GroupSettings, Partition, Span, Timestamp, TopicName};
 
+use crate::http::audit::{self, Asker};
 use crate::http::body::take_json;
-use crate::http::messages::take_limit;
+use crate::http::page::take_limit;
 use crate::http::problem::{of_broken_off, of_group};
 use crate::http::reply::{Reply, json, large_json};
 use crate::http::router::Call;
@@ -159,6 +160,7 @@ pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
 
 async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let (topic, group) = call.group_named()?;
+    let asker = call.asker();
     let (shared, held) = take_json(call, GROUP_BYTES_MAX).await?;
     let change = GroupChange::read(&held.bytes, LIMITS)?;
     let old = match shared.broker.consumers().find(&topic, &group) {
@@ -178,20 +180,33 @@ async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let settings = old.map(|group| group.settings.clone()).unwrap_or_default();
     let settings = changed(&shared, settings, change)?;
     drop(held);
-    let reply = put_settings(&shared, (topic, group), settings, start).await?;
+    let what = if may_make { "group_put" } else { "group_patch" };
+    let reply = put_settings(&shared, (asker, what), (topic, group), settings, start).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json(status, &reply))
 }
 
 async fn put_settings(
     shared: &Shared,
+    (asker, what): (Asker, &'static str),
     (topic, group): (TopicName, GroupName),
     settings: GroupSettings,
     start: Start,
 ) -> Result<GroupView, Problem> {
     let consumers = shared.broker.consumers().clone();
-    let put = blocking(shared, move || consumers.put(&topic, &group, settings, start)).await?;
+    let details = vec![("group", group.to_string()), ("settings", told(&settings))];
+    let of = topic.clone();
+    let work = blocking(shared, move || consumers.put(&topic, &group, settings, start));
+    let put = audit::taken_down(shared, asker, (what, Some(&of)), details, work).await?;
     Ok(view(put.topic(), &put.group(), None))
+}
+
+/// The settings for the record; no secret is in it.
+fn told(settings: &GroupSettings) -> String {
+    let GroupSettings { ordered, paused, lease, .. } = settings;
+    let attempts = settings.attempts();
+    let push = settings.push.as_ref().map_or("none", |push| &push.url);
+    format!("ordered={ordered} paused={paused} lease={lease} max_attempts={attempts} push={push}")
 }
 
 fn changed(
@@ -308,7 +323,8 @@ async fn set_paused(call: Call, paused: bool) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
     Parameters::read(call.query())?.end()?;
     let settings = GroupSettings { paused, ..consumer.group().settings.clone() };
-    let reply = put_settings(&call.shared, place, settings, Start::default()).await?;
+    let what = (call.asker(), if paused { "group_pause" } else { "group_resume" });
+    let reply = put_settings(&call.shared, what, place, settings, Start::default()).await?;
     Ok(json(StatusCode::OK, &reply))
 }
 
@@ -317,18 +333,25 @@ pub(crate) async fn delete(call: Call) -> Result<Reply, Problem> {
     let (topic, group) = call.group_named()?;
     Parameters::read(call.query())?.end()?;
     let consumers = call.shared.broker.consumers().clone();
-    let deleted = blocking(&call.shared, move || consumers.delete(&topic, &group)).await?;
-    if deleted {
-        Ok(json(StatusCode::OK, &Outcome { result: "deleted" }))
-    } else {
-        Err(Code::GroupNotFound.into())
+    if consumers.find(&topic, &group).is_err() {
+        return Err(Code::GroupNotFound.into());
     }
+    let (of, details) = (topic.clone(), vec![("group", group.to_string())]);
+    let work = async {
+        let deleted = blocking(&call.shared, move || consumers.delete(&topic, &group)).await?;
+        if deleted { Ok(()) } else { Err(Code::GroupNotFound.into()) }
+    };
+    let what = ("group_delete", Some(&of));
+    audit::taken_down(&call.shared, call.asker(), what, details, work).await?;
+    Ok(json(StatusCode::OK, &Outcome { result: "deleted" }))
 }
 
 /// `POST /v1/topics/{topic}/groups/{group}/reset`
 pub(crate) async fn reset(call: Call) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
+    let asker = call.asker();
     let (shared, held) = take_json(call, GROUP_BYTES_MAX).await?;
+    let text = String::from_utf8_lossy(&held.bytes).into_owned();
     let to = match Reset::read(&held.bytes, OFFSETS)? {
         Reset::Earliest => ResetTo::Earliest,
         Reset::Latest => ResetTo::Latest,
@@ -336,7 +359,10 @@ pub(crate) async fn reset(call: Call) -> Result<Reply, Problem> {
         Reset::Offsets(offsets) => ResetTo::Offsets(existing(&shared, &consumer, offsets)?),
     };
     drop(held);
-    blocking(&shared, move || consumer.reset(&to)).await?;
+    let topic = consumer.topic().clone();
+    let details = vec![("group", consumer.group().name.to_string()), ("to", text)];
+    let work = blocking(&shared, move || consumer.reset(&to));
+    audit::taken_down(&shared, asker, ("group_reset", Some(&topic)), details, work).await?;
     Ok(json(StatusCode::OK, &Outcome { result: "reset" }))
 }
 

@@ -1,6 +1,7 @@
 //! Accepts connections: never more than the cap, each with its deadlines, all ended at shutdown.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +51,8 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>) {
             accepted = listener.accept() => accepted,
             () = shared.tasks.stopped() => return,
         };
-        let stream = match accepted {
-            Ok((stream, _peer)) => stream,
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
                 // Stopped meanwhile or not: the loop looks.
@@ -61,7 +62,8 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>) {
         };
         match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => {
-                let task = connection(stream, Arc::clone(&shared), Arc::clone(&server), place);
+                let server = Arc::clone(&server);
+                let task = connection((stream, from), Arc::clone(&shared), server, place);
                 shared.tasks.spawn(task);
             }
             Err(_over_the_cap) => {
@@ -99,7 +101,7 @@ fn server() -> auto::Builder<TokioExecutor> {
 }
 
 async fn connection(
-    stream: TcpStream,
+    (stream, from): (TcpStream, SocketAddr),
     shared: Arc<Shared>,
     server: Arc<auto::Builder<TokioExecutor>>,
     place: OwnedSemaphorePermit,
@@ -123,9 +125,8 @@ async fn connection(
         // In HTTP/2 the library sees that the peer is gone, and drops the request.
         let peer = (request.version() < Version::HTTP_2).then(|| peer.clone());
         async move {
-            let answer = router::answer(shared, request, peer).await;
-            drop(under_way);
-            Ok::<_, Infallible>(answer)
+            let answer = router::answer(shared, request, (peer, from)).await;
+            Ok::<_, Infallible>(answer.map(|body| body.during(under_way)))
         }
     });
     let mut connection = pin!(server.serve_connection(socket, service));

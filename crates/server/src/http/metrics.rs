@@ -73,6 +73,7 @@ fn render(stats: &Stats, store: &StoreFigures, pushed: Counts) -> String {
         ("punctual_fired_total", "Messages whose due time came.", stats.fired),
         ("punctual_delivered_total", "Messages handed to the outlet.", stats.delivered),
         ("punctual_cancelled_total", "Messages cancelled before they fired.", stats.cancelled),
+        ("punctual_skipped_total", "Messages a catch-up policy cancelled.", stats.skipped),
         ("punctual_received_total", "Messages given to consumers of groups.", stats.received),
         ("punctual_acked_total", "Messages that groups were done with.", stats.acked),
         ("punctual_retries_total", "Failed messages that come again.", stats.retries),

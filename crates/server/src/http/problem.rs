@@ -1,10 +1,15 @@
 //! The one mapping from what the broker refuses to what HTTP answers.
 
+use std::fmt::Display;
+
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use punctual_api::{Code, Problem, problem};
 use punctual_broker::group::JobError;
-use punctual_broker::{Invalid, ScheduleError};
+use punctual_broker::series::RuleError;
+use punctual_broker::transaction::{DecideError, PrepareError};
+use punctual_broker::{BulkError, ChangeError, Invalid, ScheduleError};
+use punctual_model::MessageId;
 use punctual_model::limits::{
     BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX,
 };
@@ -92,6 +97,10 @@ pub(crate) fn of_schedule(error: ScheduleError, is_batch: bool) -> Problem {
         ScheduleError::Reserved => reserved(),
         ScheduleError::BacklogFull => Code::BacklogFull.into(),
         ScheduleError::Store(error) => of_store(error),
+        ScheduleError::OwnIdTaken { index, id } => {
+            let problem = of_own_id(id);
+            if is_batch { problem.at(index) } else { problem }
+        }
         ScheduleError::Invalid { index, reason } => {
             let problem = of_invalid(&reason);
             let about_one = !matches!(
@@ -101,6 +110,87 @@ pub(crate) fn of_schedule(error: ScheduleError, is_batch: bool) -> Problem {
             if is_batch && about_one { problem.at(index) } else { problem }
         }
     }
+}
+
+fn of_own_id(other: Option<MessageId>) -> Problem {
+    let detail = match other {
+        Some(id) => format!("the message {id} was sent by another request with this id"),
+        None => "an earlier message of the same request has this id".to_owned(),
+    };
+    Problem::new(Code::IdConflict, detail)
+}
+
+pub(crate) fn of_change(error: ChangeError) -> Problem {
+    match error {
+        ChangeError::NotFound => Code::NotFound.into(),
+        ChangeError::AlreadyDelivered => Code::AlreadyDelivered.into(),
+        ChangeError::AlreadyCancelled => Code::AlreadyCancelled.into(),
+        ChangeError::VersionConflict { .. } => {
+            Problem::new(Code::VersionConflict, error.to_string())
+        }
+        ChangeError::Prepared => Problem::new(Code::TransactionUndecided, error.to_string()),
+        ChangeError::Series => Problem::new(Code::SeriesNotChangeable, error.to_string()),
+        ChangeError::Invalid(reason) => of_invalid(&reason),
+        ChangeError::Store(error) => of_store(error),
+    }
+}
+
+pub(crate) fn of_bulk(error: BulkError) -> Problem {
+    match error {
+        BulkError::TopicNotFound => Code::TopicNotFound.into(),
+        BulkError::EmptyFilter => {
+            let detail = "a filter says which; for every one say \"all\":true";
+            Problem::new(Code::EmptyFilter, detail)
+        }
+        BulkError::BadState => Problem::new(Code::InvalidState, error.to_string()),
+        BulkError::TooMany => Problem::new(Code::TooManyJobs, error.to_string()),
+        BulkError::Invalid(reason) => of_invalid(&reason),
+        BulkError::Audit(reason) => of_audit(&*reason),
+        BulkError::Store(error) => of_store(error),
+    }
+}
+
+/// The record of changes could not be kept.
+pub(crate) fn of_audit(error: impl Display) -> Problem {
+    error!(%error, "the record of changes cannot be written");
+    Code::AuditFailed.into()
+}
+
+pub(crate) fn of_prepare(error: PrepareError) -> Problem {
+    match error {
+        PrepareError::Refused { index, error } => {
+            let problem = of_schedule(error, true);
+            // What is wrong with all of them has no index.
+            if problem.index.is_some() || problem.code.status() != 413 {
+                problem.at(index)
+            } else {
+                problem
+            }
+        }
+        PrepareError::OwnIdTaken { index, id } => of_own_id(id).at(index),
+        PrepareError::Check(reason) => Problem::new(Code::InvalidCheck, reason.to_string()),
+        PrepareError::UrlTooLong => Problem::new(Code::InvalidUrl, error.to_string()),
+        PrepareError::Store(error) => of_store(error),
+    }
+}
+
+pub(crate) fn of_decide(error: DecideError) -> Problem {
+    match error {
+        DecideError::NotFound => Code::TransactionNotFound.into(),
+        DecideError::AlreadyDecided(_) => Problem::new(Code::AlreadyDecided, error.to_string()),
+        DecideError::Store(error) => of_store(error),
+    }
+}
+
+/// Why a message cannot come round like that.
+pub(crate) fn of_rule(error: RuleError) -> Problem {
+    let code = match error {
+        RuleError::IntervalTooShort => Code::IntervalTooShort,
+        RuleError::InvalidCron(_) => Code::InvalidCron,
+        RuleError::UnknownZone => Code::UnknownZone,
+        RuleError::CronNeverFires => Code::CronNeverFires,
+    };
+    Problem::new(code, error.to_string())
 }
 
 pub(crate) fn of_invalid(reason: &Invalid) -> Problem {
@@ -128,6 +218,11 @@ pub(crate) fn of_invalid(reason: &Invalid) -> Problem {
             Code::NoSuchPartition,
             format!("the topic has {partitions} partitions, counted from 0"),
         ),
+        Invalid::OwnIdEmpty | Invalid::OwnIdTooLong | Invalid::OwnIdControl => {
+            Problem::new(Code::InvalidId, reason.to_string())
+        }
+        Invalid::OwnIdLikeOurs => Problem::new(Code::ReservedId, reason.to_string()),
+        Invalid::EndsBeforeFirst => Problem::new(Code::EndsBeforeFirst, reason.to_string()),
         Invalid::BatchTooLarge => Problem::new(
             Code::BatchTooLarge,
             format!("a batch has at most {BATCH_BYTES_MAX} bytes"),

@@ -21,13 +21,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::http::body;
 use crate::http::groups::blocking;
-use crate::http::messages::{PAGE_BYTES_MAX, content, fitting};
+use crate::http::page::{PAGE_BYTES_MAX, fitting};
 use crate::http::problem::{of_broken_off, of_group};
 use crate::http::reply::{Reply, large_json_text};
 use crate::http::router::Call;
 use crate::http::shared::Shared;
 use crate::http::socket::Peer;
 use crate::http::time;
+use crate::shown::content;
 
 /// Largest request.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -113,7 +114,8 @@ async fn open(
     }
 }
 
-async fn gone(peer: Option<&Peer>) {
+/// Ends when the other side is gone; never where nobody can tell.
+pub(crate) async fn gone(peer: Option<&Peer>) {
     match peer {
         Some(peer) => peer.gone().await,
         None => pending().await,

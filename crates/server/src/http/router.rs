@@ -5,6 +5,8 @@
 //! request to another route.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use http::header::{ALLOW, HeaderValue};
@@ -13,14 +15,18 @@ use http::{Method, Request};
 use hyper::body::Incoming;
 use punctual_api::request::decode_path;
 use punctual_api::{Code, Problem};
-use punctual_broker::group::{JobId, JobKind};
+use punctual_broker::group::JobKind;
 use punctual_model::{GroupName, MessageId, TopicName};
 
 use crate::http::access::{Caller, Permission};
+use crate::http::audit::Asker;
 use crate::http::reply::{self, Reply};
 use crate::http::shared::Shared;
 use crate::http::socket::Peer;
-use crate::http::{consume, dead, groups, health, messages, metrics, problem, receive, topics};
+use crate::http::{
+    audit, bulk, clock, consume, dead, export, groups, health, import, levels, messages, metrics,
+    pending, problem, receive, topics, transactions,
+};
 
 /// What can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +35,21 @@ pub(crate) enum Operation {
     Publish,
     GetMessage,
     CancelMessage,
+    PatchMessage,
+    DeliverMessage,
     ListScheduled,
+    CancelMany,
+    RescheduleMany,
+    DeliverMany,
+    PauseMany,
+    ResumeMany,
+    ListJobs,
+    GetJob,
+    StopJob,
+    ListSeries,
+    Forecast,
+    Export,
+    Import,
     ReadPartition,
     ListTopics,
     GetTopic,
@@ -57,6 +77,18 @@ pub(crate) enum Operation {
     Purge,
     Drain,
     GetDrain,
+    GetLevels,
+    PutLevels,
+    Prepare,
+    ListTransactions,
+    GetTransaction,
+    Commit,
+    Rollback,
+    ResumeTransaction,
+    Checks,
+    Audit,
+    Time,
+    AdvanceTime,
     Live,
     ReadyNow,
     Metrics,
@@ -84,9 +116,25 @@ const ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/topics/{topic}/publish",                                  Permission::Send,    Operation::Publish),
     route(Method::GET,    "/v1/topics/{topic}/messages/{id}",                            Permission::Read,    Operation::GetMessage),
     route(Method::DELETE, "/v1/topics/{topic}/messages/{id}",                            Permission::Cancel,  Operation::CancelMessage),
+    route(Method::PATCH,  "/v1/topics/{topic}/messages/{id}",                            Permission::Change,  Operation::PatchMessage),
+    route(Method::POST,   "/v1/topics/{topic}/messages/{id}/deliver",                    Permission::Change,  Operation::DeliverMessage),
     route(Method::GET,    "/v1/messages/{id}",                                           Permission::Read,    Operation::GetMessage),
     route(Method::DELETE, "/v1/messages/{id}",                                           Permission::Cancel,  Operation::CancelMessage),
+    route(Method::PATCH,  "/v1/messages/{id}",                                           Permission::Change,  Operation::PatchMessage),
+    route(Method::POST,   "/v1/messages/{id}/deliver",                                   Permission::Change,  Operation::DeliverMessage),
     route(Method::GET,    "/v1/topics/{topic}/scheduled",                                Permission::Read,    Operation::ListScheduled),
+    route(Method::POST,   "/v1/topics/{topic}/scheduled/cancel",                         Permission::Manage,  Operation::CancelMany),
+    route(Method::POST,   "/v1/topics/{topic}/scheduled/reschedule",                     Permission::Manage,  Operation::RescheduleMany),
+    route(Method::POST,   "/v1/topics/{topic}/scheduled/deliver",                        Permission::Manage,  Operation::DeliverMany),
+    route(Method::POST,   "/v1/topics/{topic}/scheduled/pause",                          Permission::Manage,  Operation::PauseMany),
+    route(Method::POST,   "/v1/topics/{topic}/scheduled/resume",                         Permission::Manage,  Operation::ResumeMany),
+    route(Method::GET,    "/v1/topics/{topic}/scheduled/jobs",                           Permission::See,     Operation::ListJobs),
+    route(Method::GET,    "/v1/topics/{topic}/scheduled/jobs/{job}",                     Permission::See,     Operation::GetJob),
+    route(Method::DELETE, "/v1/topics/{topic}/scheduled/jobs/{job}",                     Permission::Manage,  Operation::StopJob),
+    route(Method::GET,    "/v1/topics/{topic}/series",                                   Permission::Read,    Operation::ListSeries),
+    route(Method::GET,    "/v1/topics/{topic}/forecast",                                 Permission::Read,    Operation::Forecast),
+    route(Method::GET,    "/v1/topics/{topic}/export",                                   Permission::Read,    Operation::Export),
+    route(Method::POST,   "/v1/topics/{topic}/import",                                   Permission::Send,    Operation::Import),
     route(Method::GET,    "/v1/topics/{topic}/partitions/{partition}/messages",          Permission::Read,    Operation::ReadPartition),
     route(Method::GET,    "/v1/topics",                                                  Permission::See,     Operation::ListTopics),
     route(Method::GET,    "/v1/topics/{topic}",                                          Permission::See,     Operation::GetTopic),
@@ -115,6 +163,18 @@ const ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/topics/{topic}/groups/{group}/dead/purge",                Permission::Manage,  Operation::Purge),
     route(Method::POST,   "/v1/topics/{topic}/groups/{group}/drain",                     Permission::Manage,  Operation::Drain),
     route(Method::GET,    "/v1/topics/{topic}/groups/{group}/drain/{job}",               Permission::See,     Operation::GetDrain),
+    route(Method::GET,    "/v1/levels",                                                  Permission::See,     Operation::GetLevels),
+    route(Method::PUT,    "/v1/levels",                                                  Permission::Manage,  Operation::PutLevels),
+    route(Method::POST,   "/v1/transactions",                                            Permission::Send,    Operation::Prepare),
+    route(Method::GET,    "/v1/transactions",                                            Permission::Read,    Operation::ListTransactions),
+    route(Method::GET,    "/v1/transactions/{id}",                                       Permission::Read,    Operation::GetTransaction),
+    route(Method::POST,   "/v1/transactions/{id}/commit",                                Permission::Send,    Operation::Commit),
+    route(Method::POST,   "/v1/transactions/{id}/rollback",                              Permission::Send,    Operation::Rollback),
+    route(Method::POST,   "/v1/transactions/{id}/resume",                                Permission::Manage,  Operation::ResumeTransaction),
+    route(Method::POST,   "/v1/producer-groups/{group}/checks",                          Permission::Send,    Operation::Checks),
+    route(Method::GET,    "/v1/audit",                                                   Permission::Audit,   Operation::Audit),
+    route(Method::GET,    "/v1/time",                                                    Permission::See,     Operation::Time),
+    route(Method::POST,   "/v1/time/advance",                                            Permission::Manage,  Operation::AdvanceTime),
     route(Method::GET,    "/health/live",                                                Permission::Anybody, Operation::Live),
     route(Method::GET,    "/health/ready",                                               Permission::Anybody, Operation::ReadyNow),
     route(Method::GET,    "/metrics",                                                    Permission::Observe, Operation::Metrics),
@@ -127,6 +187,7 @@ pub(crate) struct Call {
     pub(crate) body: Incoming,
     /// The other side, where somebody has to look whether it is still there.
     pub(crate) peer: Option<Peer>,
+    asker: Asker,
     place: Place,
 }
 
@@ -162,24 +223,37 @@ impl Call {
 
     /// The topic and the group of the path.
     pub(crate) fn group_named(&self) -> Result<(TopicName, GroupName), Problem> {
-        let topic = self.topic_named()?;
+        Ok((self.topic_named()?, self.producer_group()?))
+    }
+
+    /// The producer group of the path.
+    pub(crate) fn producer_group(&self) -> Result<GroupName, Problem> {
         let illegal = |detail: String| Problem::new(Code::InvalidGroupName, detail);
         let text = self.part(self.place.group.unwrap_or_default());
         let text = text.map_err(|problem| illegal(problem.detail.into_owned()))?;
-        let group = GroupName::new(&text).map_err(|error| illegal(error.to_string()))?;
-        Ok((topic, group))
+        GroupName::new(&text).map_err(|error| illegal(error.to_string()))
+    }
+
+    /// Who asks, for the record.
+    pub(crate) const fn asker(&self) -> Asker {
+        self.asker
     }
 
     /// The job of the path. What is not an id of ours names no job.
-    pub(crate) fn job(&self) -> Result<JobId, Problem> {
+    pub(crate) fn job<T: FromStr>(&self) -> Result<T, Problem> {
         let text = self.part(self.place.job.unwrap_or_default());
         text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| Code::JobNotFound.into())
     }
 
     /// The message of the path. What is not an id of ours names no message.
     pub(crate) fn id(&self) -> Result<MessageId, Problem> {
-        let text = self.part(self.place.id.unwrap_or_default());
-        text.ok().and_then(|text| text.parse().ok()).ok_or_else(|| Code::NotFound.into())
+        let id = self.id_text().and_then(|text| text.parse().ok());
+        id.ok_or_else(|| Code::NotFound.into())
+    }
+
+    /// What the path calls the message; `None` where it is no text.
+    pub(crate) fn id_text(&self) -> Option<Cow<'_, str>> {
+        self.part(self.place.id.unwrap_or_default()).ok()
     }
 
     /// The partition of the path.
@@ -259,17 +333,17 @@ fn place(pattern: &[&str], path: &str) -> Option<Place> {
 pub(crate) async fn answer(
     shared: Arc<Shared>,
     request: Request<Incoming>,
-    peer: Option<Peer>,
+    other_side: (Option<Peer>, SocketAddr),
 ) -> Reply {
     let wants_head_only = request.method() == Method::HEAD;
-    let reply = answer_whole(shared, request, peer).await;
+    let reply = answer_whole(shared, request, other_side).await;
     if wants_head_only { reply::without_body(reply) } else { reply }
 }
 
 async fn answer_whole(
     shared: Arc<Shared>,
     request: Request<Incoming>,
-    peer: Option<Peer>,
+    (peer, from): (Option<Peer>, SocketAddr),
 ) -> Reply {
     let (parts, body) = request.into_parts();
     if let Err(refusal) = shared.hosts.check(&parts.method, &parts.uri, &parts.headers) {
@@ -277,10 +351,12 @@ async fn answer_whole(
     }
     match shared.router.find(&parts.method, parts.uri.path()) {
         Match::Found(route, place) => {
-            if let Err(refusal) = Caller::Local.require(route.permission) {
+            let caller = Caller::Local;
+            if let Err(refusal) = caller.require(route.permission) {
                 return problem::reply(&refusal);
             }
-            let call = Call { shared, parts, body, peer, place };
+            let asker = Asker::new(caller, from);
+            let call = Call { shared, parts, body, peer, asker, place };
             let outcome = handle(route.operation, call).await;
             outcome.unwrap_or_else(|refusal| problem::reply(&refusal))
         }
@@ -294,13 +370,28 @@ async fn answer_whole(
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "one line for each operation")]
 async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
     match operation {
         Operation::Schedule => messages::schedule(call).await,
         Operation::Publish => messages::publish(call).await,
         Operation::GetMessage => messages::get(call).await,
         Operation::CancelMessage => messages::cancel(call).await,
-        Operation::ListScheduled => messages::scheduled(call).await,
+        Operation::PatchMessage => messages::patch(call).await,
+        Operation::DeliverMessage => messages::deliver(call).await,
+        Operation::ListScheduled => pending::scheduled(call).await,
+        Operation::CancelMany => bulk::start(call, bulk::Verb::Cancel).await,
+        Operation::RescheduleMany => bulk::start(call, bulk::Verb::Reschedule).await,
+        Operation::DeliverMany => bulk::start(call, bulk::Verb::Deliver).await,
+        Operation::PauseMany => bulk::start(call, bulk::Verb::Pause).await,
+        Operation::ResumeMany => bulk::start(call, bulk::Verb::Resume).await,
+        Operation::ListJobs => bulk::list(call).await,
+        Operation::GetJob => bulk::get(call).await,
+        Operation::StopJob => bulk::stop(call).await,
+        Operation::ListSeries => pending::series(call).await,
+        Operation::Forecast => pending::forecast(call).await,
+        Operation::Export => export::export(call).await,
+        Operation::Import => import::import(call).await,
         Operation::ReadPartition => topics::read_partition(call).await,
         Operation::ListTopics => topics::list(call).await,
         Operation::GetTopic => topics::get(call).await,
@@ -328,6 +419,20 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::Purge => dead::purge(call).await,
         Operation::Drain => dead::drain(call).await,
         Operation::GetDrain => dead::job(call, JobKind::Drain).await,
+        Operation::GetLevels => levels::get(call).await,
+        Operation::PutLevels => levels::put(call).await,
+        Operation::Prepare => transactions::prepare(call).await,
+        Operation::ListTransactions => transactions::list(call).await,
+        Operation::GetTransaction => transactions::get(call).await,
+        Operation::Commit => transactions::decide(call, transactions::Verb::Commit).await,
+        Operation::Rollback => transactions::decide(call, transactions::Verb::Rollback).await,
+        Operation::ResumeTransaction => {
+            transactions::decide(call, transactions::Verb::Resume).await
+        }
+        Operation::Checks => transactions::checks(call).await,
+        Operation::Audit => audit::list(call).await,
+        Operation::Time => clock::show(call).await,
+        Operation::AdvanceTime => clock::advance(call).await,
         Operation::Live => Ok(health::live()),
         Operation::ReadyNow => health::ready(&call),
         Operation::Metrics => metrics::show(call).await,
@@ -351,7 +456,11 @@ mod tests {
         for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
             let changes = matches!(
                 route.permission,
-                Permission::Send | Permission::Cancel | Permission::Consume | Permission::Manage
+                Permission::Send
+                    | Permission::Cancel
+                    | Permission::Change
+                    | Permission::Consume
+                    | Permission::Manage
             );
             assert!(changes, "{} {}", route.method, route.path);
         }

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use punctual_model::Span;
 use tokio::sync::Semaphore;
 
 use crate::app::{Broker, StoreFigures};
+use crate::audit::AuditRecord;
 use crate::config::{Config, HttpConfig};
 use crate::http::access::Hosts;
-use crate::http::messages::PAGE_BYTES_MAX;
+use crate::http::page::PAGE_BYTES_MAX;
 use crate::http::router::Router;
 use crate::push::{Allowed, Figures};
 use crate::tasks::Tasks;
+
+/// Exports and imports under way at one time.
+const TRANSFERS_MAX: usize = 4;
 
 /// What all requests share.
 pub(crate) struct Shared {
@@ -21,6 +26,10 @@ pub(crate) struct Shared {
     pub(crate) tasks: Tasks,
     pub(crate) http: HttpConfig,
     pub(crate) body_bytes_max: usize,
+    /// Longest delay.
+    pub(crate) delay_max: Span,
+    /// Who changed what.
+    pub(crate) audit: Arc<AuditRecord>,
     /// Where messages may be pushed to.
     pub(crate) push_allowed: Allowed,
     pub(crate) hosts: Hosts,
@@ -29,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) held: Arc<Semaphore>,
     /// How many may read whole pages of messages at one time.
     pub(crate) pages: Semaphore,
+    /// How many exports and imports may be under way.
+    pub(crate) transfers: Arc<Semaphore>,
     taking: AtomicBool,
 }
 
@@ -38,7 +49,7 @@ impl Shared {
         store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
         pushed: Arc<Figures>,
         tasks: Tasks,
-        config: &Config,
+        (config, audit): (&Config, Arc<AuditRecord>),
     ) -> Self {
         Self {
             broker,
@@ -51,6 +62,9 @@ impl Shared {
             pages: Semaphore::new((config.http.held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),
             http: config.http.clone(),
             body_bytes_max: config.limits.body_bytes_max,
+            delay_max: config.limits.delay_max,
+            audit,
+            transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
             push_allowed: config.push.allow.clone(),
             router: Router::new(),
             taking: AtomicBool::new(true),

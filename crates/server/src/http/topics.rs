@@ -5,23 +5,23 @@ use std::sync::Arc;
 use http::StatusCode;
 use punctual_api::answer::{MessageView, Outcome, Page};
 use punctual_api::request::Parameters;
-use punctual_api::topic::{
-    BacklogChange, BacklogView, Keep, OverflowWord, TopicChange, TopicList, TopicView,
-};
+use punctual_api::topic::{TopicChange, TopicList};
 use punctual_api::{Code, Problem};
-use punctual_model::limits::{JSON_DEPTH_MAX, PARTITIONS_MAX};
+use punctual_model::limits::JSON_DEPTH_MAX;
 use punctual_model::ports::{LogPosition, Topic, TopicError, Topics};
-use punctual_model::time::SpanError;
-use punctual_model::topic::{Backlog, Overflow, TopicKind};
-use punctual_model::{Span, TopicName, TopicSettings};
+use punctual_model::topic::TopicKind;
+use punctual_model::{TopicName, TopicSettings};
 
+use crate::http::audit;
 use crate::http::body::take_json;
-use crate::http::messages::{PAGE_BYTES_MAX, content, fitting, partition, take_limit};
+use crate::http::messages::partition;
+use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
 use crate::http::problem::{of_broken_off, of_topic};
 use crate::http::reply::{Reply, json, large_json};
 use crate::http::router::Call;
+use crate::http::settings::{changed, view};
 use crate::http::shared::Shared;
-use crate::http::time;
+use crate::shown::content;
 
 /// Largest request about a topic.
 const TOPIC_BYTES_MAX: usize = 64 << 10;
@@ -90,84 +90,48 @@ pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
 
 async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
+    let asker = call.asker();
     let (shared, held) = take_json(call, TOPIC_BYTES_MAX).await?;
-    let change = TopicChange::read(&held.bytes, JSON_DEPTH_MAX)?;
-    let consumers = shared.broker.consumers().clone();
-    let (topic, is_new) = with_topics(&shared, move |topics| {
+    let text = String::from_utf8_lossy(&held.bytes).into_owned();
+    // Read twice: what is wrong is refused before it is taken down.
+    let delay_max = shared.delay_max;
+    changed(TopicSettings::default(), TopicChange::read(&held.bytes, JSON_DEPTH_MAX)?, delay_max)?;
+    let topic_name = name.clone();
+    let work = with_topics(&shared, move |topics| {
+        let change = TopicChange::read(&held.bytes, JSON_DEPTH_MAX)?;
         let old = topics.by_name(&name);
         if old.is_none() && !may_make {
             return Err(Code::TopicNotFound.into());
         }
         let is_new = old.is_none();
-        let settings =
-            changed(old.map(|topic| topic.settings.clone()).unwrap_or_default(), change)?;
+        let settings = old.map(|topic| topic.settings.clone()).unwrap_or_default();
+        let settings = changed(settings, change, delay_max)?;
         let topic = topics.put(&name, settings).map_err(of_topic)?;
-        consumers.topics_changed();
         Ok((topic, is_new))
-    })
-    .await?;
+    });
+    let what = if may_make { "topic_put" } else { "topic_patch" };
+    let details = vec![("settings", text)];
+    let work = audit::taken_down(&shared, asker, (what, Some(&topic_name)), details, work);
+    let (topic, is_new) = work.await?;
+    shared.broker.topics_changed();
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json(status, &view(&topic, None)))
-}
-
-fn changed(mut settings: TopicSettings, change: TopicChange) -> Result<TopicSettings, Problem> {
-    if let Some(partitions) = change.partitions {
-        if !(1..=PARTITIONS_MAX).contains(&partitions) {
-            let detail = format!("partitions must be a whole number from 1 to {PARTITIONS_MAX}");
-            return Err(Problem::new(Code::InvalidField, detail));
-        }
-        settings.partitions = partitions;
-    }
-    match change.retention {
-        None => {}
-        Some(Keep::Forever) => settings.retention = None,
-        Some(Keep::UpTo(text)) => settings.retention = Some(retention(&text)?),
-    }
-    match change.retention_bytes {
-        None => {}
-        Some(Keep::Forever) => settings.retention_bytes = None,
-        Some(Keep::UpTo(bytes)) => settings.retention_bytes = Some(bytes),
-    }
-    match change.default_ttl {
-        None => {}
-        Some(Keep::Forever) => settings.default_ttl = None,
-        Some(Keep::UpTo(text)) => settings.default_ttl = Some(time::ttl("default_ttl", &text)?),
-    }
-    if let Some(BacklogChange { messages, bytes }) = change.max_backlog {
-        settings.max_backlog = Backlog { messages, bytes };
-    }
-    match change.overflow {
-        None => {}
-        Some(OverflowWord::Refuse) => settings.overflow = Overflow::Refuse,
-        Some(OverflowWord::DropOldest) => settings.overflow = Overflow::DropOldest,
-        Some(OverflowWord::DeadLetterNewest) => settings.overflow = Overflow::DeadLetterNewest,
-    }
-    Ok(settings)
-}
-
-fn retention(text: &str) -> Result<Span, Problem> {
-    text.parse().map_err(|error: SpanError| {
-        let detail = format!("retention: {error}; or \"forever\"");
-        Problem::new(Code::InvalidField, detail)
-    })
 }
 
 /// `DELETE /v1/topics/{topic}`
 pub(crate) async fn delete(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     Parameters::read(call.query())?.end()?;
-    let consumers = call.shared.broker.consumers().clone();
-    let deleted = with_topics(&call.shared, move |topics| {
+    existing(&call, &name).await?;
+    let topic_name = name.clone();
+    let work = with_topics(&call.shared, move |topics| {
         let deleted = topics.delete(&name).map_err(of_topic)?;
-        consumers.topics_changed();
-        Ok(deleted)
-    })
-    .await?;
-    if deleted {
-        Ok(json(StatusCode::OK, &Outcome { result: "deleted" }))
-    } else {
-        Err(Code::TopicNotFound.into())
-    }
+        if deleted { Ok(()) } else { Err(Code::TopicNotFound.into()) }
+    });
+    let what = ("topic_delete", Some(&topic_name));
+    audit::taken_down(&call.shared, call.asker(), what, Vec::new(), work).await?;
+    call.shared.broker.topics_changed();
+    Ok(json(StatusCode::OK, &Outcome { result: "deleted" }))
 }
 
 /// `GET /v1/topics/{topic}/partitions/{partition}/messages`
@@ -198,12 +162,12 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
         .map(|delivered| MessageView {
             id: delivered.id.to_string(),
             topic: name.as_str(),
-            state: None,
-            due: delivered.id.key.due.to_string(),
+            due: Some(delivered.due.to_string()),
             delivered_at: Some(delivered.delivered_at.to_string()),
             partition: number,
             offset: Some(delivered.offset),
             content: Some(content(&delivered.message)),
+            ..MessageView::default()
         })
         .collect();
     large_json(&call.shared, &Page { messages, next })
@@ -214,30 +178,5 @@ fn of_log(error: TopicError) -> Problem {
     match error {
         TopicError::NotFound => Code::NoSuchPartition.into(),
         other => of_topic(other),
-    }
-}
-
-fn view(topic: &Topic, pending: Option<u64>) -> TopicView {
-    let settings = &topic.settings;
-    let retention = settings.retention;
-    let Backlog { messages, bytes } = settings.max_backlog;
-    let is_bounded = messages.is_some() || bytes.is_some();
-    TopicView {
-        name: topic.name.to_string(),
-        kind: match topic.kind {
-            TopicKind::Dead => "dead",
-            TopicKind::Plain | TopicKind::Retry => "plain",
-        },
-        partitions: settings.partitions,
-        retention: retention.map_or_else(|| "forever".to_owned(), |span| span.to_string()),
-        retention_bytes: settings.retention_bytes,
-        default_ttl: settings.default_ttl.map(|span| span.to_string()),
-        max_backlog: is_bounded.then_some(BacklogView { messages, bytes }),
-        overflow: match settings.overflow {
-            Overflow::Refuse => OverflowWord::Refuse,
-            Overflow::DropOldest => OverflowWord::DropOldest,
-            Overflow::DeadLetterNewest => OverflowWord::DeadLetterNewest,
-        },
-        pending,
     }
 }

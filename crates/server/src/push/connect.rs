@@ -241,7 +241,8 @@ mod tests {
         allow: &str,
         resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Connector {
-        let config = PushConfig { allow: Allowed::read(allow).unwrap(), ca_file: None };
+        let config =
+            PushConfig { allow: Allowed::read(allow).unwrap(), ca_file: None, check_secret: None };
         let mut connector = Connector::new(&config).unwrap();
         connector.resolve = Arc::new(resolve);
         connector
@@ -322,7 +323,11 @@ mod tests {
     fn a_file_without_certificates_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ca.pem");
-        let config = PushConfig { allow: Allowed::default(), ca_file: Some(path.clone()) };
+        let config = PushConfig {
+            allow: Allowed::default(),
+            ca_file: Some(path.clone()),
+            check_secret: None,
+        };
         assert!(Connector::new(&config).is_err());
         for text in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
         {

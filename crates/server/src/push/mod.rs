@@ -15,6 +15,7 @@ mod verdict;
 mod breaker;
 mod figures;
 mod pusher;
+mod callback;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,13 +28,15 @@ use tracing::{debug, warn};
 
 use crate::push::endpoint::Endpoint;
 use crate::push::pusher::{Means, Pusher};
-use crate::push::sign::Signer;
 use crate::tasks::Tasks;
 
+pub(crate) use self::callback::Asking;
 pub(crate) use self::connect::Connector;
 pub use self::connect::TrustError;
 pub use self::endpoint::Allowed;
 pub(crate) use self::figures::{Counts, Figures};
+pub use self::sign::Secret;
+use self::sign::Signer;
 
 /// Requests under way at once, for a group that says nothing about it.
 pub(crate) const CONCURRENCY_DEFAULT: u16 = 8;
@@ -84,17 +87,13 @@ fn refuse<T, E: ToString>(field: &'static str, read: Result<T, E>) -> Result<T, 
 /// asked to stop.
 pub(crate) fn start(
     consumers: Consumers,
-    connector: Connector,
+    connector: Arc<Connector>,
     tasks: &Tasks,
     clock: Arc<dyn Clock>,
 ) -> Arc<Figures> {
     let figures = Arc::new(Figures::default());
-    let means = Arc::new(Means {
-        connector: Arc::new(connector),
-        tasks: tasks.clone(),
-        clock,
-        figures: Arc::clone(&figures),
-    });
+    let means =
+        Arc::new(Means { connector, tasks: tasks.clone(), clock, figures: Arc::clone(&figures) });
     tasks.spawn(watch(consumers, means));
     figures
 }

@@ -23,7 +23,8 @@ const EVENT_TYPE: &str = "punctual.message";
 const UNKNOWN_TYPE: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// Receivers take such a body for the event itself, with whatever attributes its sender gave it.
 const EVENT_BODY_TYPE: &str = "application/cloudevents";
-const AGENT: HeaderValue =
+/// How requests of ours call themselves.
+pub(crate) const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("punctual/", env!("CARGO_PKG_VERSION")));
 
 /// A message on its way to an endpoint.

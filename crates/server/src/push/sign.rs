@@ -65,6 +65,31 @@ impl Signer {
     }
 }
 
+/// A secret of the configuration, which nobody gets to see.
+#[derive(Clone)]
+pub struct Secret(Signer);
+
+impl Secret {
+    /// The secret, if there is one.
+    pub(crate) fn read(text: &str) -> Result<Option<Self>, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        Signer::new(text).map(|signer| Some(Self(signer))).map_err(|error| error.to_string())
+    }
+
+    /// What it signs with.
+    pub(crate) fn signer(&self) -> Signer {
+        self.0.clone()
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// A point in time as `webhook-timestamp` wants it.
 pub(crate) fn seconds(time: Timestamp) -> u64 {
     time.as_millis() / 1000

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Server};
+use crate::support::{self, PATIENCE, Server};
 
 /// Long enough for a push that must not happen to have happened.
 pub(crate) const QUIET: Duration = Duration::from_millis(400);
@@ -156,15 +156,10 @@ pub(crate) fn send(server: &Server, topic: &str, message: &Value) -> String {
 
 /// Waits until the group shows what is wanted.
 pub(crate) fn wait_for(server: &Server, topic: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let start = Instant::now();
-    loop {
+    support::wait_for("what the group is to show", || {
         let group = server.get(&format!("/v1/topics/{topic}/groups/g")).json();
-        if wanted(&group) {
-            return group;
-        }
-        assert!(start.elapsed() < PATIENCE, "{group}");
-        std::thread::yield_now();
-    }
+        Some(group).filter(|group| wanted(group))
+    })
 }
 
 /// Waits until everything is settled.
@@ -176,15 +171,10 @@ pub(crate) fn wait_until_done(server: &Server, topic: &str) {
 
 /// Waits for a dead letter.
 pub(crate) fn wait_for_dead(server: &Server, topic: &str) -> Value {
-    let start = Instant::now();
-    loop {
+    support::wait_for("a dead letter", || {
         let dead = server.get(&format!("/v1/topics/{topic}/groups/g/dead")).json();
-        if let Some(letter) = dead["messages"].get(0) {
-            return letter.clone();
-        }
-        assert!(start.elapsed() < PATIENCE, "{dead}");
-        std::thread::yield_now();
-    }
+        dead["messages"].get(0).cloned()
+    })
 }
 
 pub(crate) fn metric(server: &Server, name: &str) -> u64 {

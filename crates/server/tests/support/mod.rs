@@ -11,9 +11,10 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Longest wait for anything; only a failing test waits so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -47,6 +48,16 @@ impl Server {
 
     pub(crate) fn with(settings: &[(&str, &str)]) -> Self {
         let data = TempDir::new().expect("a directory");
+        Self::serving(data, settings, None)
+    }
+
+    /// On a clock that stands still at this time until it is moved.
+    pub(crate) fn on_virtual_time(start: &str) -> Self {
+        let data = TempDir::new().expect("a directory");
+        Self::serving(data, &[("store.durability", "os")], Some(start))
+    }
+
+    fn serving(data: TempDir, settings: &[(&str, &str)], virtual_time: Option<&str>) -> Self {
         let mut file = ConfigFile::default();
         let path = data.path().join("data").display().to_string();
         for (name, value) in
@@ -54,14 +65,18 @@ impl Server {
         {
             file.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
         }
-        let config = Config::try_from(file).expect("a valid configuration");
+        let mut config = Config::try_from(file).expect("a valid configuration");
+        if let Some(start) = virtual_time {
+            config = config.with_virtual_time(start).expect("a time");
+        }
         let runtime = Runtime::new().expect("a runtime");
         let (ready, started) = oneshot::channel::<Ready>();
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = runtime.spawn(app::serve(config, ready, async {
             let _sender_gone = stopped.await.is_err();
         }));
-        let ready = runtime.block_on(started).expect("it starts");
+        let started = runtime.block_on(async { timeout(PATIENCE, started).await });
+        let ready = started.expect("it starts in time").expect("it starts");
         let address = ready.http;
         Self { address, stop: Some(stop), serving: Some(serving), runtime, _data: data }
     }
@@ -82,7 +97,8 @@ impl Server {
     pub(crate) fn join(&mut self) -> Result<(), ServeError> {
         self.stop();
         let serving = self.serving.take().expect("joined once");
-        self.runtime.block_on(serving).expect("it does not panic")
+        let ended = self.runtime.block_on(async { timeout(PATIENCE, serving).await });
+        ended.expect("it ends in time").expect("it does not panic")
     }
 
     /// Sends one request on a connection of its own and reads the whole answer.
@@ -169,8 +185,22 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
         if let Some(serving) = self.serving.take() {
-            let _outcome = self.runtime.block_on(serving).is_err();
+            let ended = self.runtime.block_on(async { timeout(PATIENCE, serving).await });
+            // Where the test has failed already, that is what is told.
+            assert!(ended.is_ok() || std::thread::panicking(), "the server does not end");
         }
+    }
+}
+
+/// Asks until there is an answer, but not for ever.
+pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited too long for {what}");
+        std::thread::yield_now();
     }
 }
 

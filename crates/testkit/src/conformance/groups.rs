@@ -6,6 +6,7 @@ mod progress;
 mod moving;
 mod restart;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_executor::block_on;
@@ -61,6 +62,7 @@ pub fn groups<S: GroupStore>(make: impl Fn() -> S, reopen: impl Fn(S) -> S) {
     moving::changes_of_what_is_no_more_are_left_out(&make());
     restart::progress_survives_a_restart(make(), &reopen);
     restart::the_catalogue_survives_a_restart(make(), &reopen);
+    restart::settings_survive_a_restart(make(), &reopen);
     restart::moves_survive_a_restart(make(), &reopen);
     restart::numbers_are_not_given_again(make(), &reopen);
 }
@@ -115,8 +117,17 @@ fn group<S: Groups>(store: &S, topic: &Topic, text: &str) -> Arc<Group> {
 
 /// An entry as the broker makes it when it moves a message.
 fn entry(topic: TopicId, due: u64, body: &str) -> Entry {
-    let due = after(due);
-    Entry { topic, partition: partition(0), due, basis: Basis::Delay, message: message(body) }
+    let (due, message) = (after(due), message(body));
+    Entry { topic, partition: partition(0), due, basis: Basis::Delay, message, extra: None }
+}
+
+/// The number of pending entries of each topic in both lanes together, by topic.
+fn counts<S: Timeline>(store: &S) -> Vec<(TopicId, u64)> {
+    let mut counts = BTreeMap::new();
+    for (topic, count) in Lane::ALL.into_iter().flat_map(|lane| store.counts(lane)) {
+        *counts.entry(topic).or_default() += count;
+    }
+    counts.into_iter().collect()
 }
 
 fn arm<S: Timeline>(store: &S, lane: Lane, until: Timestamp) -> Vec<Armed> {

@@ -5,6 +5,7 @@
 //! whose name is the promise, and starts from a fresh subject.
 
 mod timeline;
+mod changes;
 mod outlet;
 mod topics;
 mod store;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use punctual_model::limits::BODY_BYTES_MAX;
 use punctual_model::{Header, Message, Partition, Span, Timestamp, TopicId};
 
+pub use self::changes::{changes, lasting_changes};
 pub use self::clock::clock;
 pub use self::coordinator::coordinator;
 pub use self::groups::{GroupStore, groups};

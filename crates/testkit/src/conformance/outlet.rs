@@ -30,6 +30,7 @@ pub(super) fn armed(number: u64, topic: TopicId, partition: Partition, message: 
         partition,
         basis: Basis::Delay,
         message,
+        extra: None,
         origin: Origin(0),
     }
 }

@@ -39,28 +39,37 @@ pub fn timeline<T: Timeline>(make: impl Fn() -> Stage<T>) {
     accepting::counts_are_exact(&make());
 }
 
-const PLENTY: ArmLimit = ArmLimit { entries: 1000, bytes: 64 << 20 };
+pub(super) const PLENTY: ArmLimit = ArmLimit { entries: 1000, bytes: 64 << 20 };
 
-fn entry(topic: TopicId, due: Timestamp, message: Message) -> Entry {
-    Entry { topic, partition: partition(0), due, basis: Basis::Delay, message }
+pub(super) fn entry(topic: TopicId, due: Timestamp, message: Message) -> Entry {
+    Entry { topic, partition: partition(0), due, basis: Basis::Delay, message, extra: None }
 }
 
-fn schedule<T: Timeline>(timeline: &T, batch: Vec<Entry>) -> Vec<MessageId> {
+pub(super) fn schedule<T: Timeline>(timeline: &T, batch: Vec<Entry>) -> Vec<MessageId> {
     block_on(timeline.schedule(batch)).expect("a working store takes a batch")
 }
 
 /// Schedules one small message for each due time, given in milliseconds after the start.
-fn schedule_at<T: Timeline>(stage: &Stage<T>, dues: &[u64]) -> Vec<MessageId> {
+pub(super) fn schedule_at<T: Timeline>(stage: &Stage<T>, dues: &[u64]) -> Vec<MessageId> {
     let entry_at = |due: &u64| entry(stage.topics[0], after(*due), message(&format!("due {due}")));
     schedule(&stage.subject, dues.iter().map(entry_at).collect())
 }
 
 /// Arms what producers sent, until nothing is left before `until`.
-fn arm_all<T: Timeline>(timeline: &T, until: Timestamp, limit: ArmLimit) -> Vec<Armed> {
+pub(super) fn arm_all<T: Timeline>(timeline: &T, until: Timestamp, limit: ArmLimit) -> Vec<Armed> {
+    arm_lane(timeline, Lane::Message, until, limit)
+}
+
+/// Arms a lane until nothing is left before `until`.
+pub(super) fn arm_lane<T: Timeline>(
+    timeline: &T,
+    lane: Lane,
+    until: Timestamp,
+    limit: ArmLimit,
+) -> Vec<Armed> {
     let mut all = Vec::new();
     loop {
-        let armed =
-            block_on(timeline.arm(Lane::Message, until, limit)).expect("a working store arms");
+        let armed = block_on(timeline.arm(lane, until, limit)).expect("a working store arms");
         if armed.is_empty() {
             return all;
         }
@@ -76,7 +85,7 @@ fn arm_all<T: Timeline>(timeline: &T, until: Timestamp, limit: ArmLimit) -> Vec<
     }
 }
 
-fn ids(armed: &[Armed]) -> Vec<MessageId> {
+pub(super) fn ids(armed: &[Armed]) -> Vec<MessageId> {
     armed.iter().map(Armed::id).collect()
 }
 
@@ -85,36 +94,45 @@ fn sorted(mut ids: Vec<MessageId>) -> Vec<MessageId> {
     ids
 }
 
-fn claim<T: Timeline>(timeline: &T, mut batch: Vec<Armed>) -> Vec<Armed> {
+pub(super) fn claim<T: Timeline>(timeline: &T, mut batch: Vec<Armed>) -> Vec<Armed> {
     block_on(timeline.claim(&mut batch)).expect("a working store lets claim");
     batch
 }
 
-fn settle<T: Timeline>(timeline: &T, batch: &[Armed]) {
+pub(super) fn settle<T: Timeline>(timeline: &T, batch: &[Armed]) {
     block_on(timeline.settle(batch)).expect("a working store settles");
 }
 
-fn cancel<T: Timeline>(timeline: &T, ids: &[MessageId]) -> Vec<CancelOutcome> {
+pub(super) fn cancel<T: Timeline>(timeline: &T, ids: &[MessageId]) -> Vec<CancelOutcome> {
     block_on(timeline.cancel(ids.to_vec())).expect("a working store cancels")
 }
 
-fn find<T: Timeline>(timeline: &T, id: MessageId) -> Option<Found> {
+pub(super) fn find<T: Timeline>(timeline: &T, id: MessageId) -> Option<Found> {
     let mut found = block_on(timeline.find(vec![id])).expect("a working store finds");
     assert_eq!(found.len(), 1, "one answer for each id");
     found.remove(0)
 }
 
-fn state<T: Timeline>(timeline: &T, id: MessageId) -> Option<State> {
+pub(super) fn state<T: Timeline>(timeline: &T, id: MessageId) -> Option<State> {
     find(timeline, id).map(|found| found.state)
 }
 
-fn everything(topic: TopicId) -> PendingQuery {
+pub(super) fn everything(topic: TopicId) -> PendingQuery {
     let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-    PendingQuery { topic, from, to, after: None, key: None, limit: 100 }
+    PendingQuery {
+        topic,
+        lane: Lane::Message,
+        from,
+        to,
+        after: None,
+        key: None,
+        key_prefix: None,
+        limit: 100,
+    }
 }
 
 /// All pages of a listing.
-fn list<T: Timeline>(timeline: &T, mut query: PendingQuery) -> Vec<PendingEntry> {
+pub(super) fn list<T: Timeline>(timeline: &T, mut query: PendingQuery) -> Vec<PendingEntry> {
     let mut all: Vec<PendingEntry> = Vec::new();
     loop {
         let page = block_on(timeline.pending(query.clone())).expect("a working store lists");
@@ -124,17 +142,17 @@ fn list<T: Timeline>(timeline: &T, mut query: PendingQuery) -> Vec<PendingEntry>
         assert!(query.after < Some(next), "the next page starts further on");
         query.after = Some(next);
     }
-    let in_order = all.windows(2).all(|pair| pair[0].id.key < pair[1].id.key);
+    let in_order = all.windows(2).all(|pair| pair[0].key < pair[1].key);
     assert!(in_order, "a listing is in key order, without repeats");
     all
 }
 
-fn listed<T: Timeline>(timeline: &T, query: PendingQuery) -> Vec<MessageId> {
+pub(super) fn listed<T: Timeline>(timeline: &T, query: PendingQuery) -> Vec<MessageId> {
     list(timeline, query).iter().map(|entry| entry.id).collect()
 }
 
 /// An id that no store has given out in these cases.
-fn stranger(topic: TopicId, due: Timestamp) -> MessageId {
+pub(super) fn stranger(topic: TopicId, due: Timestamp) -> MessageId {
     let sequence = Sequence::new(1 << 50).expect("fewer than 56 bits");
     MessageId { key: Key { due, sequence }, topic, partition: partition(0) }
 }

@@ -6,7 +6,8 @@ use punctual_model::ports::{
     Armed, Delivered, LogBounds, LogPosition, Outlet, Topic, TopicError, Topics,
 };
 use punctual_model::{
-    Backlog, Overflow, Partition, Span, Timestamp, TopicId, TopicKind, TopicName, TopicSettings,
+    Backlog, CatchUp, CheckPolicy, DelayLevels, Overflow, Partition, Span, Timestamp, TopicId,
+    TopicKind, TopicName, TopicSettings,
 };
 
 use super::outlet::{armed, deliver};
@@ -20,6 +21,7 @@ pub fn topics<T: Topics + Outlet>(make: impl Fn() -> T) {
     a_topic_is_found_by_name_and_by_number(&make());
     topics_are_listed_by_name(&make());
     settings_can_be_changed(&make());
+    what_becomes_of_late_messages_can_be_changed(&make());
     a_topic_may_gain_partitions_and_never_lose_any(&make());
     a_deleted_topic_is_gone_and_its_number_too(&make());
     a_log_is_read_from_any_offset(&make());
@@ -27,6 +29,7 @@ pub fn topics<T: Topics + Outlet>(make: impl Fn() -> T) {
     a_delivered_message_is_located(&make());
     a_message_is_found_by_the_time_it_was_delivered_at(&make());
     a_missing_partition_is_refused(&make());
+    the_delay_levels_can_be_changed(&make());
 }
 
 fn name(text: &str) -> TopicName {
@@ -35,6 +38,25 @@ fn name(text: &str) -> TopicName {
 
 fn settings(partitions: u16) -> TopicSettings {
     TopicSettings { partitions, retention: None, ..TopicSettings::default() }
+}
+
+/// Settings that differ from the default in everything.
+pub(super) fn unusual() -> TopicSettings {
+    TopicSettings {
+        partitions: 2,
+        retention: Some(Span::from_days(3)),
+        retention_bytes: Some(1 << 40),
+        default_ttl: Some(Span::from_secs(90)),
+        max_backlog: Backlog { messages: Some(5), bytes: Some(1 << 60) },
+        overflow: Overflow::DeadLetterNewest,
+        max_delay: Some(Span::from_days(2)),
+        rate_cap: Some(u32::MAX),
+        jitter: Some(Span::from_millis(1)),
+        catch_up: CatchUp::Spread(Span::from_secs(5)),
+        levels: Some(DelayLevels::new(std::array::from_fn(|_| Span::from_millis(7)))),
+        check: Some(CheckPolicy { max: 3, ..CheckPolicy::default() }),
+        paused: true,
+    }
 }
 
 fn put<T: Topics>(topics: &T, text: &str, partitions: u16) -> Arc<Topic> {
@@ -90,18 +112,21 @@ fn topics_are_listed_by_name<T: Topics>(topics: &T) {
 
 fn settings_can_be_changed<T: Topics>(topics: &T) {
     let before = put(topics, "orders", 2);
-    let changed = TopicSettings {
-        partitions: 2,
-        retention: Some(Span::from_days(3)),
-        retention_bytes: Some(1 << 40),
-        default_ttl: Some(Span::from_secs(90)),
-        max_backlog: Backlog { messages: Some(5), bytes: Some(u64::MAX) },
-        overflow: Overflow::DeadLetterNewest,
-    };
+    let changed = unusual();
     let after = topics.put(&name("orders"), changed.clone()).expect("settings may change");
     assert_eq!((after.id, &after.settings), (before.id, &changed), "the topic stays the same one");
     assert_eq!(topics.by_id(before.id), Some(after));
     assert_eq!(topics.list().len(), 1);
+}
+
+fn what_becomes_of_late_messages_can_be_changed<T: Topics>(topics: &T) {
+    let minute = Span::from_secs(60);
+    let all = [CatchUp::All, CatchUp::Spread(minute), CatchUp::SkipOlder(minute), CatchUp::Latest];
+    for catch_up in all {
+        let changed = TopicSettings { catch_up, ..settings(2) };
+        let after = topics.put(&name("orders"), changed.clone()).expect("settings may change");
+        assert_eq!(after.settings, changed);
+    }
 }
 
 fn a_topic_may_gain_partitions_and_never_lose_any<T: Topics + Outlet>(topics: &T) {
@@ -232,4 +257,14 @@ fn a_missing_partition_is_refused<T: Topics>(topics: &T) {
         assert_eq!(topics.bounds(topic, place), Err(TopicError::NotFound));
         assert_eq!(topics.offset_at(topic, place, after(0)), Err(TopicError::NotFound));
     }
+}
+
+fn the_delay_levels_can_be_changed<T: Topics>(topics: &T) {
+    assert_eq!(topics.levels(), DelayLevels::default());
+    put(topics, "orders", 1);
+    let levels = DelayLevels::new(std::array::from_fn(|level| Span::from_millis(level as u64)));
+    assert_eq!(topics.put_levels(levels.clone()), Ok(()));
+    assert_eq!(topics.levels(), levels);
+    let own = topics.by_name(&name("orders")).and_then(|topic| topic.settings.levels.clone());
+    assert_eq!(own, None, "those of topics are their own");
 }

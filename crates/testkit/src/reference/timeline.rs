@@ -1,14 +1,18 @@
 //! [`Timeline`] and [`Outlet`] of the reference: one map of all that waits, searched from its start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use punctual_engine::log::batch::{OWN_ID_HEADER, SERIES_HEADER};
 use punctual_model::ports::{
-    ArmLimit, Armed, CancelOutcome, Delivered, Found, Origin, Outlet, PendingEntry, PendingPage,
-    PendingQuery, StoreError, Timeline,
+    ArmLimit, Armed, CancelOutcome, Delivered, Forecast, Found, Order, Origin, Outlet,
+    PendingEntry, PendingPage, PendingQuery, Revised, StoreError, Timeline,
 };
-use punctual_model::{Entry, Event, Key, Lane, MessageId, Timestamp, TopicId};
+use punctual_model::{
+    Action, Entry, Event, Header, Key, Lane, Link, Message, MessageId, State, Timestamp, TopicId,
+};
 
-use super::{Listener, Reference, id_of};
+use super::{Listener, Reference, shown};
 
 impl Timeline for Reference {
     async fn schedule(&self, batch: Vec<Entry>) -> Result<Vec<MessageId>, StoreError> {
@@ -22,15 +26,57 @@ impl Timeline for Reference {
 
     async fn cancel(&self, ids: Vec<MessageId>) -> Result<Vec<CancelOutcome>, StoreError> {
         let mut memory = self.lock();
-        Ok(ids.into_iter().map(|id| memory.cancel(id)).collect())
+        Ok(ids.into_iter().map(|id| memory.book.cancel(id)).collect())
+    }
+
+    async fn revise(&self, orders: Vec<Order>) -> Result<Revised, StoreError> {
+        let (revised, listeners) = self.lock().revise(orders);
+        for (lane, listener) in listeners {
+            listener(lane);
+        }
+        Ok(revised)
+    }
+
+    async fn named(
+        &self,
+        topic: TopicId,
+        own_ids: Vec<Arc<str>>,
+    ) -> Result<Vec<Option<MessageId>>, StoreError> {
+        let memory = self.lock();
+        let owner = |text: &Arc<str>| memory.book.names.owner(topic, text).map(|(id, _)| id);
+        Ok(own_ids.iter().map(owner).collect())
+    }
+
+    async fn forecast(
+        &self,
+        topic: TopicId,
+        bounds: Vec<Timestamp>,
+    ) -> Result<Forecast, StoreError> {
+        let memory = self.lock();
+        let waiting = memory.book.waiting.iter();
+        let counted = waiting.filter(|(_, (entry, _))| entry.topic == topic && delivers(entry));
+        let mut forecast = Forecast { before: vec![0; bounds.len()], ..Forecast::default() };
+        for (key, (entry, _)) in counted {
+            match shown(*key, entry).state() {
+                State::Paused => forecast.paused += 1,
+                State::Prepared => forecast.prepared += 1,
+                _ => {
+                    forecast.scheduled += 1;
+                    let due = key.due.as_millis();
+                    for (before, bound) in forecast.before.iter_mut().zip(&bounds) {
+                        *before += u64::from(due < bound.as_millis().next_multiple_of(1000));
+                    }
+                }
+            }
+        }
+        Ok(forecast)
     }
 
     async fn find(&self, ids: Vec<MessageId>) -> Result<Vec<Option<Found>>, StoreError> {
         let memory = self.lock();
         let find = |id| {
-            let state = memory.state(id)?;
-            let message = memory.pending(id).map(|entry| entry.message.clone());
-            Some(Found { state, entry: message.map(|message| PendingEntry { id, message }) })
+            let state = memory.book.state(id)?;
+            Some(Found { state, entry: memory.book.pending(id) })
         };
         Ok(ids.into_iter().map(find).collect())
     }
@@ -38,18 +84,22 @@ impl Timeline for Reference {
     async fn pending(&self, query: PendingQuery) -> Result<PendingPage, StoreError> {
         let memory = self.lock();
         let wanted = |key: &Key, entry: &Entry| {
+            let message_key = entry.message.key.as_ref();
             entry.topic == query.topic
-                && (query.from..query.to).contains(&key.due)
+                && key.sequence.lane() == query.lane
+                && query.from <= key.due
+                && (key.due < query.to || query.to == Timestamp::MAX)
                 && query.after.is_none_or(|after| *key > after)
-                && query.key.as_ref().is_none_or(|key| entry.message.key.as_ref() == Some(key))
+                && query.key.as_ref().is_none_or(|key| message_key == Some(key))
+                && query
+                    .key_prefix
+                    .as_ref()
+                    .is_none_or(|prefix| message_key.is_some_and(|key| key.starts_with(prefix)))
         };
-        let mut found = memory.waiting.iter().filter(|(key, (entry, _))| wanted(key, entry));
-        let show = |(key, (entry, _)): (&Key, &(Entry, bool))| PendingEntry {
-            id: id_of(*key, entry),
-            message: entry.message.clone(),
-        };
+        let mut found = memory.book.waiting.iter().filter(|(key, (entry, _))| wanted(key, entry));
+        let show = |(key, (entry, _)): (&Key, &(Entry, bool))| shown(*key, entry);
         let entries: Vec<PendingEntry> = found.by_ref().take(query.limit).map(show).collect();
-        let last = entries.last().map(|entry| entry.id.key);
+        let last = entries.last().map(|entry| entry.key);
         Ok(PendingPage { entries, next: found.next().and(last) })
     }
 
@@ -63,7 +113,7 @@ impl Timeline for Reference {
         memory.armed_until[lane.index()] = until;
         let mut batch = Vec::new();
         let mut bytes = 0;
-        for (key, (entry, handed_out)) in &mut memory.waiting {
+        for (key, (entry, handed_out)) in &mut memory.book.waiting {
             if key.due >= until || batch.len() >= limit.entries || bytes >= limit.bytes {
                 break;
             }
@@ -78,7 +128,10 @@ impl Timeline for Reference {
 
     async fn claim(&self, batch: &mut Vec<Armed>) -> Result<(), StoreError> {
         let mut memory = self.lock();
-        batch.retain(|armed| memory.end(armed.id(), Event::Fire));
+        // What was moved since it was armed comes again, from where it stands now.
+        batch.retain(|armed| {
+            memory.book.waiting.contains_key(&armed.key) && memory.book.end(armed.id(), Event::Fire)
+        });
         Ok(())
     }
 
@@ -87,13 +140,28 @@ impl Timeline for Reference {
         Ok(())
     }
 
+    async fn release(&self, _batch: &[Armed]) -> Result<(), StoreError> {
+        // Nothing is held for what was armed.
+        Ok(())
+    }
+
+    async fn next_due(&self, lane: Lane) -> Result<Option<Timestamp>, StoreError> {
+        let memory = self.lock();
+        let unarmed = |(key, (_, handed_out)): &(&Key, &(Entry, bool))| {
+            key.sequence.lane() == lane && !handed_out && !key.due.is_parked()
+        };
+        Ok(memory.book.waiting.iter().find(unarmed).map(|(key, _)| key.due))
+    }
+
     fn listen(&self, listener: Listener) {
         self.lock().listener = Some(listener);
     }
 
-    fn counts(&self) -> Vec<(TopicId, u64)> {
+    fn counts(&self, lane: Lane) -> Vec<(TopicId, u64)> {
         let mut counts = BTreeMap::new();
-        for (entry, _) in self.lock().waiting.values() {
+        let memory = self.lock();
+        let waiting = memory.book.waiting.iter();
+        for (_, (entry, _)) in waiting.filter(|(key, _)| key.sequence.lane() == lane) {
             *counts.entry(entry.topic).or_default() += 1;
         }
         counts.into_iter().collect()
@@ -110,12 +178,26 @@ impl Outlet for Reference {
             log.push(Delivered {
                 id: armed.id(),
                 offset: log.len() as u64,
+                due: armed.key.due,
                 delivered_at: now,
-                message: armed.message.clone(),
+                message: labelled(armed),
             });
         }
         Ok(())
     }
+}
+
+/// The message with headers that tell what it is called and to which series it belongs.
+fn labelled(armed: &Armed) -> Message {
+    let mut message = armed.message.clone();
+    let Some(extra) = &armed.extra else { return message };
+    let own_id = extra.own_id.as_ref().map(|own| (OWN_ID_HEADER, own.text.to_string()));
+    let series = extra.series.and_then(Link::id).map(|id| (SERIES_HEADER, id.to_string()));
+    for (name, value) in own_id.into_iter().chain(series) {
+        message.headers.retain(|header| header.name != name);
+        message.headers.push(Header { name: name.to_owned(), value: value.into() });
+    }
+    message
 }
 
 fn armed(key: Key, entry: &Entry) -> Armed {
@@ -125,6 +207,12 @@ fn armed(key: Key, entry: &Entry) -> Armed {
         partition: entry.partition,
         basis: entry.basis,
         message: entry.message.clone(),
+        extra: entry.extra.clone(),
         origin: Origin(key.sequence.get()),
     }
+}
+
+/// Whether it is a message, not a series or a transaction.
+fn delivers(entry: &Entry) -> bool {
+    entry.extra.as_ref().is_none_or(|extra| extra.action == Action::Deliver)
 }

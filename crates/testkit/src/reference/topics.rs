@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use punctual_model::limits::TOPICS_MAX;
-use punctual_model::ports::{Delivered, LogBounds, LogPosition, Topic, TopicError, Topics};
+use punctual_model::ports::{
+    Delivered, LogBounds, LogPosition, StoreError, Topic, TopicError, Topics,
+};
 use punctual_model::{
-    GroupId, MessageId, Partition, Timestamp, TopicId, TopicKind, TopicName, TopicSettings,
+    DelayLevels, GroupId, MessageId, Partition, Timestamp, TopicId, TopicKind, TopicName,
+    TopicSettings,
 };
 
 use super::{Memory, Reference};
@@ -47,8 +50,7 @@ impl Memory {
         }
         self.topics.retain(|_, topic| topic.id != id);
         self.logs.retain(|(topic, _), _| *topic != id);
-        self.waiting.retain(|_, (entry, _)| entry.topic != id);
-        self.ended.retain(|message, _| message.topic != id);
+        self.book.forget_topic(id);
     }
 }
 
@@ -119,5 +121,14 @@ impl Topics for Reference {
         let log = memory.log(topic, partition)?;
         let found = log.iter().find(|delivered| delivered.delivered_at >= time);
         Ok(found.map_or(log.len() as u64, |delivered| delivered.offset))
+    }
+
+    fn levels(&self) -> DelayLevels {
+        self.lock().levels.clone()
+    }
+
+    fn put_levels(&self, levels: DelayLevels) -> Result<(), StoreError> {
+        self.lock().levels = levels;
+        Ok(())
     }
 }

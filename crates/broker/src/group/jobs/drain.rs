@@ -146,5 +146,5 @@ fn entry(target: &Arc<Topic>, message: Message, due: Timestamp, turn: u64) -> En
         Some(key) => partitioner::by_key(key, target.key_partitions),
         None => partitioner::by_turn(turn, partitions),
     };
-    Entry { topic: target.id, partition, due, basis: Basis::Delay, message }
+    Entry { topic: target.id, partition, due, basis: Basis::Delay, message, extra: None }
 }

@@ -154,5 +154,6 @@ fn entry(list: &DeadList, order: &Redrive, letter: &DeadLetter, due: Timestamp) 
         due,
         basis: if order.at.is_some() { Basis::Date } else { Basis::Delay },
         message,
+        extra: None,
     }
 }

@@ -213,7 +213,7 @@ impl Running {
             topic: self.topic.clone(),
             partition: delivered.id.partition,
             offset: delivered.offset,
-            due: delivered.id.key.due,
+            due: delivered.due,
             delivered_at: delivered.delivered_at,
             failed: note.failed,
             first_error: note.first_error,

@@ -119,7 +119,8 @@ impl Bench {
         let id = MessageId { key, topic, partition: Partition::new(0).expect("small") };
         let message = Message { body: "x".into(), ..Message::default() };
         let offset = place.offset;
-        let delivered = Delivered { id, offset, delivered_at: Timestamp::MIN, message };
+        let delivered =
+            Delivered { id, offset, due: id.key.due, delivered_at: Timestamp::MIN, message };
         let mut open = Open::new(delivered, None, false);
         let keyed = self.logs[usize::from(place.feed)][usize::try_from(offset).expect("small")];
         open.key = keyed.filter(|_| self.ordered);

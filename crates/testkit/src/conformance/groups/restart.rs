@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use punctual_model::group::{GroupChange, Note, SeekBy, Standing, Start};
 use punctual_model::ports::{Delivered, Groups, Topic, Topics};
-use punctual_model::{Group, GroupSettings, Lane, Source, TopicId};
+use punctual_model::{
+    CatchUp, DelayLevels, Group, GroupSettings, Lane, Source, Span, TopicId, TopicSettings,
+};
 
-use super::super::{after, partition};
+use super::super::{after, partition, topics};
 use super::catalogue::unusual;
 use super::{
-    GroupStore, Pending, Scene, a_note, apply, assert_pulled, bodies, entry, fire, group,
+    GroupStore, Pending, Scene, a_note, apply, assert_pulled, bodies, counts, entry, fire, group,
     group_from, group_name, mark, note, pull, seek, send, settle, settled, standing, topic,
     topic_name,
 };
@@ -22,6 +24,7 @@ struct Shown {
     standings: Vec<Standing>,
     pulled: Vec<(Source, Pending)>,
     counts: Vec<(TopicId, u64)>,
+    levels: DelayLevels,
 }
 
 fn show<S: GroupStore>(store: &S) -> Shown {
@@ -34,9 +37,8 @@ fn show<S: GroupStore>(store: &S) -> Shown {
     let pulled = sources.map(|source| (source, pull(store, source))).collect();
     // How the bytes of a log are counted may differ after a start.
     standings.iter_mut().for_each(|standing| standing.bytes = 0);
-    let mut counts = store.counts();
-    counts.sort();
-    Shown { topics: Topics::list(store), groups, standings, pulled, counts }
+    let (topics, levels) = (Topics::list(store), store.levels());
+    Shown { topics, groups, standings, pulled, counts: counts(store), levels }
 }
 
 /// Starts again, twice, and finds everything as it was.
@@ -115,12 +117,34 @@ pub(super) fn the_catalogue_survives_a_restart<S: GroupStore>(store: S, reopen: 
     assert_eq!(Groups::delete(&store, new.id), Ok(true));
     let store = restarted(store, reopen, "a deleted group");
     assert_eq!(Groups::list(&store).len(), 2);
-    assert_eq!(store.counts(), []);
+    assert_eq!(counts(&store), []);
     assert_eq!(Topics::delete(&store, &topic_name("orders")), Ok(true));
     let store = restarted(store, reopen, "a deleted topic");
     assert_eq!((Groups::list(&store), Topics::list(&store)), (Vec::new(), Vec::new()));
     let again = Scene::new(&store);
     assert_eq!(pull(&store, again.main(1)), [], "a new topic");
+}
+
+pub(super) fn settings_survive_a_restart<S: GroupStore>(store: S, reopen: &impl Fn(S) -> S) {
+    let minute = Span::from_secs(60);
+    let all = [CatchUp::All, CatchUp::Spread(minute), CatchUp::SkipOlder(minute), CatchUp::Latest];
+    for (number, catch_up) in all.into_iter().enumerate() {
+        let settings = TopicSettings { catch_up, ..topics::unusual() };
+        let name = topic_name(&format!("unusual-{number}"));
+        Topics::put(&store, &name, settings).expect("a working store makes topics");
+    }
+    let levels = DelayLevels::new(std::array::from_fn(|level| Span::from_days(level as u64)));
+    store.put_levels(levels.clone()).expect("a working store takes levels");
+    let store = restarted(store, reopen, "unusual settings");
+    assert_eq!(store.levels(), levels);
+    for number in 0..3 {
+        let plain = TopicSettings { partitions: 2, ..TopicSettings::default() };
+        let name = topic_name(&format!("unusual-{number}"));
+        Topics::put(&store, &name, plain).expect("settings may change");
+    }
+    store.put_levels(DelayLevels::default()).expect("a working store takes levels");
+    let store = restarted(store, reopen, "plain settings");
+    assert_eq!(store.levels(), DelayLevels::default());
 }
 
 pub(super) fn moves_survive_a_restart<S: GroupStore>(store: S, reopen: &impl Fn(S) -> S) {
@@ -133,7 +157,7 @@ pub(super) fn moves_survive_a_restart<S: GroupStore>(store: S, reopen: &impl Fn(
     }
     let store = restarted(store, reopen, "moves");
     assert_pulled(&store, scene.main(0), &sent[3..], "settled with the move");
-    assert_eq!(store.counts(), [(scene.group.retry, 3)]);
+    assert_eq!(counts(&store), [(scene.group.retry, 3)]);
     assert_eq!(fire(&store, Lane::Message, after(6000)), 0, "the lane is the same");
     assert_eq!(fire(&store, Lane::Retry, after(100)), 2);
     let store = restarted(store, reopen, "what came back");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use punctual_model::ports::Timeline;
-use punctual_model::{Basis, Entry, MessageId, Sequence, State};
+use punctual_model::{Basis, Entry, Lane, MessageId, Sequence, State};
 
 use super::super::{Stage, after, delicate_messages, message, partition};
 use super::{
@@ -36,7 +36,7 @@ pub(super) fn an_empty_batch_is_nothing<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(cancel(&stage.subject, &[]), []);
     assert_eq!(claim(&stage.subject, Vec::new()).len(), 0);
     settle(&stage.subject, &[]);
-    assert_eq!(stage.subject.counts(), []);
+    assert_eq!(stage.subject.counts(Lane::Message), []);
 }
 
 pub(super) fn content_is_kept_byte_for_byte<T: Timeline>(stage: &Stage<T>) {
@@ -91,7 +91,7 @@ pub(super) fn find_tells_the_state<T: Timeline>(stage: &Stage<T>) {
 pub(super) fn counts_are_exact<T: Timeline>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
-    let counts = || timeline.counts().into_iter().collect::<BTreeSet<_>>();
+    let counts = || timeline.counts(Lane::Message).into_iter().collect::<BTreeSet<_>>();
     assert_eq!(counts(), BTreeSet::new());
     let given = schedule_at(stage, &[10, 20, 30, 40_000, 50_000]);
     let others = schedule(timeline, vec![entry(other, after(10), message("of another topic"))]);

@@ -1,0 +1,193 @@
+//! Messages that have a name or come round: the store has to look whether the name is taken, and
+//! stores a series together with its first occurrence.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use punctual_model::ports::{
+    Done, OnConflict, Order, Refusal, Revised, StoreError, Timeline, Topic,
+};
+use punctual_model::{Lane, MessageId};
+
+use super::{Request, ScheduleError, Scheduled};
+use crate::broker::Broker;
+use crate::change::is_series;
+use crate::place::fingerprint;
+use crate::series::cancel_orders;
+use crate::time::Now;
+
+/// How often a series that gives way is looked at while it moves on.
+const TRIES: usize = 100;
+
+/// The orders of one call, and which of them tells what became of each request.
+struct Batch {
+    orders: Vec<Order>,
+    /// What gives way to the others comes first.
+    ahead: usize,
+    /// The request of each order behind that.
+    requests: Vec<usize>,
+}
+
+impl<T: Timeline> Broker<T> {
+    /// Stores messages of which some have a name or come round.
+    pub(super) async fn schedule_orders(
+        &self,
+        topic: &Topic,
+        requests: Vec<Request>,
+        now: Now,
+    ) -> Result<Vec<Scheduled>, ScheduleError> {
+        let firsts = same_names(&requests)?;
+        for _ in 0..TRIES {
+            let giving_way = self.giving_way(topic, &requests).await?;
+            let batch = self.batch(topic, &requests, &firsts, giving_way, now)?;
+            let Batch { orders, ahead, requests: places } = batch;
+            match self.shared.timeline.revise(orders).await? {
+                Revised::Done(done) => {
+                    return self.answer(&done[ahead..], &places, &firsts).await;
+                }
+                Revised::Refused { index, reason } => {
+                    let place = index.checked_sub(ahead).and_then(|index| places.get(index));
+                    if let (Some(index), Refusal::OwnIdTaken(id)) = (place, reason) {
+                        return Err(ScheduleError::OwnIdTaken { index: *index, id: Some(id) });
+                    }
+                    // A series has moved on or ended before it could give way.
+                }
+            }
+        }
+        Err(StoreError::Busy.into())
+    }
+
+    /// The orders that withdraw series whose names the requests take.
+    async fn giving_way(
+        &self,
+        topic: &Topic,
+        requests: &[Request],
+    ) -> Result<Vec<Order>, StoreError> {
+        let replacing =
+            requests.iter().filter(|request| request.on_conflict == OnConflict::Replace);
+        let mut names: Vec<Arc<str>> =
+            replacing.filter_map(|request| request.own_id.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let named = self.shared.timeline.named(topic.id, names).await?;
+        let series = |id: &MessageId| id.key.sequence.lane() == Lane::Retry;
+        let ids: Vec<MessageId> = named.into_iter().flatten().filter(series).collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.shared.timeline.find(ids).await?;
+        let entries = found.into_iter().flatten().filter_map(|found| found.entry);
+        Ok(entries.filter(is_series).flat_map(|entry| cancel_orders(&entry)).collect())
+    }
+
+    fn batch(
+        &self,
+        topic: &Topic,
+        requests: &[Request],
+        firsts: &HashMap<usize, usize>,
+        mut orders: Vec<Order>,
+        now: Now,
+    ) -> Result<Batch, ScheduleError> {
+        let placing = &self.shared.placing;
+        let ahead = orders.len();
+        let mut places = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter().enumerate() {
+            if firsts.contains_key(&index) {
+                continue;
+            }
+            let mut request = request.clone();
+            let invalid = |reason| ScheduleError::Invalid { index, reason };
+            if let Some(repeat) = request.repeat.clone() {
+                let place = u32::try_from(orders.len()).expect("a batch is far smaller");
+                let opened = placing.open(topic, request, repeat, (place, now));
+                orders.extend(opened.map_err(invalid)?);
+                places.extend([index, index]);
+            } else {
+                let conflict = std::mem::take(&mut request.on_conflict);
+                let entry = placing.place(topic, request, now).map_err(invalid)?;
+                orders.push(Order::Schedule { lane: Lane::Message, entry, conflict });
+                places.push(index);
+            }
+        }
+        Ok(Batch { orders, ahead, requests: places })
+    }
+
+    async fn answer(
+        &self,
+        done: &[Done],
+        places: &[usize],
+        firsts: &HashMap<usize, usize>,
+    ) -> Result<Vec<Scheduled>, ScheduleError> {
+        let stored = done.iter().filter(|done| match done {
+            Done::Stored(id) => id.key.sequence.lane() == Lane::Message,
+            Done::Known(_) | Done::Moved(_) | Done::Cancelled | Done::Nothing => false,
+        });
+        self.shared.counters.scheduled.fetch_add(stored.count() as u64, Ordering::Relaxed);
+        let mut scheduled = Vec::with_capacity(places.len() + firsts.len());
+        let mut last = None;
+        for (done, place) in done.iter().zip(places) {
+            // A series comes before its first occurrence, and its id is the answer.
+            if last != Some(place) {
+                scheduled.extend(answer(*done));
+            }
+            last = Some(place);
+        }
+        // In rising order, so that every message is back in its place.
+        let mut again: Vec<(usize, usize)> =
+            firsts.iter().map(|(of, first)| (*of, *first)).collect();
+        again.sort_unstable();
+        for (index, first) in again {
+            scheduled.insert(index, Scheduled { duplicate: true, ..scheduled[first] });
+        }
+        self.tell_states(&mut scheduled).await?;
+        Ok(scheduled)
+    }
+
+    /// Finds out where the duplicates are in their lives.
+    async fn tell_states(&self, scheduled: &mut [Scheduled]) -> Result<(), StoreError> {
+        let ids: Vec<MessageId> =
+            scheduled.iter().filter(|one| one.duplicate).map(|one| one.id).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let found = self.shared.timeline.find(ids).await?;
+        let duplicates = scheduled.iter_mut().filter(|one| one.duplicate);
+        for (duplicate, found) in duplicates.zip(found) {
+            if let Some(found) = found {
+                duplicate.state = found.state;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn answer(done: Done) -> Option<Scheduled> {
+    match done {
+        Done::Stored(id) => Some(Scheduled::new(id)),
+        Done::Known(id) => Some(Scheduled { duplicate: true, ..Scheduled::new(id) }),
+        // No answer to an order to schedule.
+        Done::Moved(_) | Done::Cancelled | Done::Nothing => None,
+    }
+}
+
+/// Which messages of a batch repeat an earlier one of it, and which that is.
+fn same_names(requests: &[Request]) -> Result<HashMap<usize, usize>, ScheduleError> {
+    let mut names = HashMap::new();
+    let mut firsts = HashMap::new();
+    for (index, request) in requests.iter().enumerate() {
+        let Some(name) = &request.own_id else { continue };
+        let print = fingerprint(request, &[]);
+        let (first, first_print) = *names.entry(name).or_insert((index, print));
+        if first_print != print {
+            return Err(ScheduleError::OwnIdTaken { index, id: None });
+        }
+        if first != index {
+            firsts.insert(index, first);
+        }
+    }
+    Ok(firsts)
+}
