@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Closes orders that are not paid in time: the reason to own a broker that keeps time.
 #
-# Placing an order sends a message that is due when the time to pay is over; paying takes it back.
+# Placing an order sends a message that is due when the time to pay is over; paying takes it back, by
+# the name it was given, so nothing has to be remembered.
 # What is delivered has not been paid, and a consumer closes it. Shown with curl and with the command
 # line, which do the same.
 #
@@ -17,33 +18,32 @@ topic=unpaid-orders-$$
 closed=$(mktemp)
 trap 'punctual topics delete "$topic" >/dev/null; rm -f "$closed"' EXIT
 
-# place ORDER: remembers when the order is to be closed; prints the id of that message.
+# place ORDER: has the order closed when the time is over. Sending it twice does no harm.
 place() {
-    punctual send "$topic" "{\"order\":$1}" --key "$1" --delay "$time_to_pay" | cut -d' ' -f1
+    punctual send "$topic" "{\"order\":$1}" --id "close-$1" --key "$1" --delay "$time_to_pay" >/dev/null
 }
 
 # The same without the command line.
 place_with_curl() {
     curl -sS --fail-with-body "$server/v1/topics/$topic/messages" \
         -H 'content-type: application/json' \
-        -d "{\"body\":{\"order\":$1},\"key\":\"$1\",\"delay\":\"$time_to_pay\"}" |
-        sed 's/.*"id":"\([^"]*\)".*/\1/'
+        -d "{\"body\":{\"order\":$1},\"id\":\"close-$1\",\"key\":\"$1\",\"delay\":\"$time_to_pay\"}" >/dev/null
 }
 
-# pay ORDER ID: the answer to a cancel is definite, so nobody closes an order that was paid.
+# pay ORDER: the answer to a cancel is definite, so nobody closes an order that was paid.
 pay() {
-    if punctual cancel "$2" >/dev/null; then
+    if punctual cancel "close-$1" --topic "$topic" >/dev/null; then
         echo "order $1 is paid"
     else
         echo "order $1 is paid too late"
     fi
 }
 
-first=$(place 1)
-second=$(place_with_curl 2)
-third=$(place 3)
+place 1
+place_with_curl 2
+place 3
 echo "orders 1, 2 and 3 are placed, to be paid within $time_to_pay"
-pay 2 "$second"
+pay 2
 
 # --exec runs once for each message that comes due, with its body on standard input; the message is
 # acked when it ends well. Here the consumer ends with the last order; yours would go on.
@@ -58,5 +58,5 @@ wait "$consumer"
 sort "$closed"
 
 # Too late: both have been delivered.
-pay 1 "$first" 2>/dev/null
-pay 3 "$third" 2>/dev/null
+pay 1 2>/dev/null
+pay 3 2>/dev/null

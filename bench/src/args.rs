@@ -90,6 +90,9 @@ pub(crate) enum Scenario {
     OwnIds(OwnIdsOptions),
     /// The server over loopback: one by one, and in batches
     Http(HttpOptions),
+    /// Cancels, moves and pauses in the moment in which messages fall due: is it always one or
+    /// the other?
+    Races(RacesOptions),
     /// A backlog consumed over HTTP: receive and ack in batches
     Consume(ConsumeOptions),
     /// From due to in the hands of a consumer that waits over HTTP
@@ -254,6 +257,28 @@ pub(crate) struct HttpOptions {
     pub(crate) server: ServerOptions,
 }
 
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RacesOptions {
+    /// Messages that are cancelled; a fifth as many are moved, and a fifth as many paused
+    #[arg(long, default_value = "1M", value_parser = count)]
+    pub(crate) messages: u64,
+    /// Keep-alive connections
+    #[arg(long, default_value = "16", value_parser = size)]
+    pub(crate) connections: usize,
+    /// Messages that fall due each second at most; fewer where answers come too slowly for the
+    /// window
+    #[arg(long, default_value = "10k", value_parser = positive)]
+    pub(crate) rate: u64,
+    /// How far from its due time something is tried with a message at most, in milliseconds
+    #[arg(long, default_value = "5")]
+    pub(crate) window_ms: u64,
+    /// Of how many in a hundred messages several connections try the same at the same time
+    #[arg(long, default_value = "5")]
+    pub(crate) contested: u64,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
 /// Which server to run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerOptions {
@@ -369,10 +394,14 @@ fn count(text: &str) -> Result<u64, String> {
 }
 
 /// A count that is at least one.
-fn size(text: &str) -> Result<usize, String> {
-    match usize::try_from(count(text)?) {
-        Ok(0) => Err("at least 1".to_owned()),
-        Ok(size) => Ok(size),
-        Err(_too_large) => Err("too many".to_owned()),
+fn positive(text: &str) -> Result<u64, String> {
+    match count(text)? {
+        0 => Err("at least 1".to_owned()),
+        count => Ok(count),
     }
+}
+
+/// A size that is at least one.
+fn size(text: &str) -> Result<usize, String> {
+    usize::try_from(positive(text)?).map_err(|_too_large| "too many".to_owned())
 }

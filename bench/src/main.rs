@@ -19,6 +19,7 @@ mod list;
 mod own_ids;
 mod server;
 mod http;
+mod races;
 mod consume;
 mod end_to_end;
 mod groups;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Scenario::List(options) => list::run(&common, &options),
         Scenario::OwnIds(options) => own_ids::run(&common, &options),
         Scenario::Http(options) => http::run(&common, &options),
+        Scenario::Races(options) => races::run(&common, &options),
         Scenario::Consume(options) => consume::run(&common, &options),
         Scenario::EndToEnd(options) => end_to_end::run(&common, &options),
         Scenario::Groups(options) => groups::run(&common, &options),

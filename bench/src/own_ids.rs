@@ -97,7 +97,7 @@ fn fill(common: &Common, options: &OwnIdsOptions, is_named: bool) -> Result<Stor
     let (cost, latency, sample) = sender.send_all(options.pending)?;
     let what = if is_named { "with own ids" } else { "without" };
     say(&format!("{what:>14}  {:>12} /s", number(cost.rate())));
-    let names = (0u64, 0usize);
+    let names = rig.engine.store().ids_size();
     let memory = memory_of(std::process::id());
     let again = is_named.then(|| sender.send_again(&sample)).transpose()?;
     rig.close()?;

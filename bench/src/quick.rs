@@ -9,10 +9,10 @@ use crate::args::{AllOptions, Common};
 use crate::report::say;
 
 /// Those that start a server.
-const WITH_SERVER: [&str; 3] = ["http", "consume", "end-to-end"];
+const WITH_SERVER: [&str; 4] = ["http", "races", "consume", "end-to-end"];
 
 /// Small enough to take about two minutes in all.
-const QUICK: [&[&str]; 14] = [
+const QUICK: [&[&str]; 16] = [
     &["schedule", "--pending", "3M"],
     &["schedule", "--pending", "500k", "--body", "1024", "--batch", "2048"],
     &["restart", "--pending", "1M"],
@@ -21,7 +21,9 @@ const QUICK: [&[&str]; 14] = [
     &["herd", "--count", "200k"],
     &["cancel", "--pending", "1M", "--cancels", "100k"],
     &["list", "--pending", "200k", "--questions", "500"],
+    &["own-ids", "--pending", "500k"],
     &["http", "--secs", "3"],
+    &["races", "--messages", "20k"],
     &["consume", "--messages", "300k"],
     &["end-to-end", "--secs", "5"],
     &["groups", "--messages", "500k"],
@@ -29,7 +31,7 @@ const QUICK: [&[&str]; 14] = [
     &["acked-set", "--messages", "2M"],
 ];
 
-const FULL: [&[&str]; 15] = [
+const FULL: [&[&str]; 17] = [
     &["schedule"],
     &["schedule", "--pending", "10M", "--body", "1024", "--batch", "2048"],
     &["restart"],
@@ -39,7 +41,9 @@ const FULL: [&[&str]; 15] = [
     &["cancel"],
     &["cancel", "--ids", "10k"],
     &["list"],
+    &["own-ids"],
     &["http"],
+    &["races"],
     &["consume"],
     &["end-to-end"],
     &["groups"],

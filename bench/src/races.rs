@@ -7,7 +7,6 @@
 mod checks;
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -135,14 +134,12 @@ fn all_deeds(common: &Common, options: &RacesOptions, server: &Server) -> Result
     let mut table = Table::new("in the moment it is due", &columns);
     let mut latencies = Vec::new();
     let others = (options.messages / OTHERS_ONE_OF).max(1);
-    let deeds =
-        [(Deed::Cancel, options.messages), (Deed::Move, others), (Deed::Pause, others)];
+    let deeds = [(Deed::Cancel, options.messages), (Deed::Move, others), (Deed::Pause, others)];
     for (deed, messages) in deeds {
         let tally = Race::new(deed, options, server.address)?.run(messages)?;
         let rate = tally.tries as f64 / tally.racing.as_secs_f64();
-        let counts = [
-            tally.messages, tally.tries, tally.done, tally.too_late, tally.beaten, tally.in_time,
-        ];
+        let counts =
+            [tally.messages, tally.tries, tally.done, tally.too_late, tally.beaten, tally.in_time];
         let cells = counts.into_iter().map(|count| count as f64).chain([rate]);
         table.row(deed.word(), cells.collect());
         report.figure(&format!("{}, done", deed.word()), tally.done as f64);
@@ -151,9 +148,9 @@ fn all_deeds(common: &Common, options: &RacesOptions, server: &Server) -> Result
     }
     report.table(table);
     let rows: Vec<_> = latencies.iter().map(|(name, latency)| (*name, latency)).collect();
-    let table = rows.iter().fold(Table::of_latency("answer"), |table, (name, latency)| {
-        table.latency(name, latency)
-    });
+    let table = rows
+        .iter()
+        .fold(Table::of_latency("answer"), |table, (name, latency)| table.latency(name, latency));
     report.table(table);
     report.latency_chart("latency of an answer", &rows);
     report.memory(memory_of(server.pid()));
@@ -260,7 +257,12 @@ impl<'a> Race<'a> {
             let at = (Duration::from_millis(*due_ms) + late).saturating_sub(early);
             for rival in 0..rivals {
                 let later_ms = due_ms + LATER_MS + self.random.below(LATER_MS);
-                plan[(target + rival) % connections].push(Try { at, target, later_ms, is_contested });
+                plan[(target + rival) % connections].push(Try {
+                    at,
+                    target,
+                    later_ms,
+                    is_contested,
+                });
             }
         }
         for tries in &mut plan {
@@ -306,11 +308,14 @@ impl<'a> Race<'a> {
             let over = done == 1 && self.deed != Deed::Move;
             ensure!(!over || count(Outcome::TooLate) == 0, "{} went both ways", target.id);
             let later = outcomes.iter().find(|one| one.outcome == Outcome::Done);
-            self.log.expect(&target.id, match (self.deed, later) {
-                (_, None) => Some(target.due_ms),
-                (Deed::Move, Some(moved)) => Some(moved.later_ms),
-                (Deed::Cancel | Deed::Pause, Some(_)) => None,
-            });
+            self.log.expect(
+                &target.id,
+                match (self.deed, later) {
+                    (_, None) => Some(target.due_ms),
+                    (Deed::Move, Some(moved)) => Some(moved.later_ms),
+                    (Deed::Cancel | Deed::Pause, Some(_)) => None,
+                },
+            );
         }
         Ok(())
     }

@@ -105,6 +105,10 @@ pub(crate) struct Connection {
     received: Vec<u8>,
     /// Where the answer begins that has arrived.
     body: usize,
+    /// What the answer is, once its head is there.
+    status: u16,
+    /// Whether a refusal is an answer like any other.
+    takes_refusals: bool,
     pub(crate) sent_at: Duration,
 }
 
@@ -119,6 +123,8 @@ impl Connection {
             piece: vec![0; PIECE_BYTES],
             received: Vec::new(),
             body: 0,
+            status: 0,
+            takes_refusals: false,
             sent_at: Duration::ZERO,
         })
     }
@@ -135,6 +141,10 @@ impl Connection {
         ensure!(count > 0, "the server closed a connection");
         self.received.extend_from_slice(&self.piece[..count]);
         let Some((body, length)) = answer_parts(&self.received)? else { return Ok(false) };
+        self.status = status(&self.received)?;
+        if !self.takes_refusals && !(200..300).contains(&self.status) {
+            bail!("the server answered {}", String::from_utf8_lossy(&self.received));
+        }
         self.body = body;
         ensure!(self.received.len() <= body + length, "more than one answer");
         Ok(self.received.len() == body + length)
@@ -150,6 +160,15 @@ impl Connection {
         self.send(request, clock)?;
         while !self.receive()? {}
         Ok(self.answer())
+    }
+
+    /// The same for an answer that may be a refusal; its status comes first.
+    pub(crate) fn call_any(&mut self, request: &[u8], clock: &SystemClock) -> Result<(u16, &[u8])> {
+        self.takes_refusals = true;
+        self.send(request, clock)?;
+        while !self.receive()? {}
+        self.takes_refusals = false;
+        Ok((self.status, self.answer()))
     }
 
     /// The same with JSON.
@@ -192,14 +211,18 @@ pub(crate) fn talk<'a, T>(
 fn answer_parts(received: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(head) = memmem::find(received, b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&received[..head])?;
-    if !text.starts_with("HTTP/1.1 20") {
-        bail!("the server answered {}", String::from_utf8_lossy(received));
-    }
     let length = text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>())
     });
     Ok(Some((head + 4, length.context("an answer without its length")??)))
+}
+
+/// The status of an answer.
+fn status(received: &[u8]) -> Result<u16> {
+    let digits = received.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
+    let digits = digits.context("not an answer in HTTP")?;
+    Ok(std::str::from_utf8(digits)?.parse()?)
 }
 
 /// The texts that follow each `marker` in an answer, up to the next quotation mark.

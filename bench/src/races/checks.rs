@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use jiff::Timestamp;
-use punctual_model::{Clock as _, SystemClock};
+use punctual_model::{Clock as _, SystemClock, Timestamp};
 use serde_json::{Value, json};
 
 use crate::races::Deed;
@@ -83,7 +82,8 @@ impl Log {
         let messages = page["messages"].as_array().context("no messages in a page")?;
         for message in messages {
             let number: usize = message["body"].as_str().context("no body")?.parse()?;
-            let (due_ms, delivered_ms) = (time_ms(&message["due"])?, time_ms(&message["delivered_at"])?);
+            let (due_ms, delivered_ms) =
+                (time_ms(&message["due"])?, time_ms(&message["delivered_at"])?);
             ensure!(delivered_ms >= due_ms, "early: {message}");
             ensure!(message["offset"].as_u64() == Some(self.offset), "a gap before {message}");
             let id = self.ids.get(number).with_context(|| format!("nobody sent {message}"))?;
@@ -146,7 +146,11 @@ impl Log {
             }
         }
         let lost = self.delivered.iter().position(Option::is_none);
-        ensure!(lost.is_none(), "{:?} was resumed and is lost", lost.map(|number| &self.ids[number]));
+        ensure!(
+            lost.is_none(),
+            "{:?} was resumed and is lost",
+            lost.map(|number| &self.ids[number])
+        );
         Ok(())
     }
 }
@@ -159,5 +163,5 @@ fn get(connection: &mut Connection, path: &str) -> Result<Value> {
 
 fn time_ms(time: &Value) -> Result<u64> {
     let time: Timestamp = time.as_str().context("no time")?.parse()?;
-    Ok(u64::try_from(time.as_millisecond())?)
+    Ok(time.as_millis())
 }

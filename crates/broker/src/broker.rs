@@ -20,8 +20,8 @@ use crate::deliver::Delivery;
 use crate::errands::Errands;
 use crate::fire::{self, Firing, Signal};
 use crate::group::{ConsumerParts, Consumers, JobLimits};
-use crate::place::Placing;
 use crate::pace::Pace;
+use crate::place::Placing;
 use crate::resume::Resume;
 use crate::rules::Rules;
 use crate::series::{self, Keeper};
@@ -134,59 +134,27 @@ impl<T: Timeline> Broker<T> {
         let errands = Errands::start()?;
         let wakers = signals.clone();
         timeline.listen(Arc::new(move |lane| wakers[lane.index()].wake()));
-        let (failed, failure) = oneshot::channel();
-        let mut failures = vec![failure];
-        let counted = Arc::clone(&timeline);
-        let consumer_parts = ConsumerParts {
-            groups,
-            topics: Arc::clone(&topics),
-            time: Arc::clone(&time),
-            counters: Arc::clone(&counters),
-            pending: Arc::new(move |topic| pending_of(&*counted, topic)),
-            auto_create: options.auto_create,
-            limits: JobLimits {
-                body_bytes_max: options.body_bytes_max,
-                delay_max: options.delay_max,
-            },
-        };
-        let consumers = Consumers::start(consumer_parts, failed)?;
-        let keeper = Keeper::new(
-            Arc::clone(&timeline),
-            Arc::clone(&topics),
-            Arc::clone(&time),
-            Arc::clone(&counters),
-        );
-        let (failed, failure) = oneshot::channel();
-        failures.push(failure);
-        let series = series::Desk::start(keeper.clone(), failed)?;
-        let (failed, failure) = oneshot::channel();
-        failures.push(failure);
-        let desk_parts = DeskParts {
-            timeline: Arc::clone(&timeline),
-            topics: Arc::clone(&topics),
-            time: Arc::clone(&time),
-            counters: Arc::clone(&counters),
-        };
-        let transactions = transaction::Desk::start(desk_parts, failed)?;
+        let mut base = Base { timeline, topics, time, counters, failures: Vec::new() };
+        let consumers = base.start_consumers(groups, &options)?;
+        let keeper = base.keeper();
+        let series = series::Desk::start(keeper.clone(), base.watched())?;
+        let transactions = base.start_transactions()?;
         let controls = Controls { repeat: series.handler(), check: transactions.handler() };
-        let rules = Arc::new(Rules::new(Arc::clone(&topics)));
-        let resume = Resume::start(Arc::clone(&timeline), Arc::clone(&topics), Arc::clone(&time))?;
+        let rules = Arc::new(Rules::new(Arc::clone(&base.topics)));
+        let (timeline, topics) = (Arc::clone(&base.timeline), Arc::clone(&base.topics));
+        let resume = Resume::start(timeline, topics, Arc::clone(&base.time))?;
         let mut firing = Vec::new();
         for lane in Lane::ALL {
-            let (timeline, outlet) = (Arc::clone(&timeline), Arc::clone(&outlet));
-            let delivery =
-                Delivery::new(timeline, outlet, Arc::clone(&time), Arc::clone(&counters))
-                    .heard_by(consumers.clone());
-            let (failed, failure) = oneshot::channel();
-            failures.push(failure);
+            let delivery = base.delivery(&outlet, &consumers);
             let signal = Arc::clone(&signals[lane.index()]);
             let fires = Firing::new(lane, delivery).with_series(keeper.clone());
             let fires = match lane {
-                Lane::Message => fires.paced_by(pace(&rules, &resume, &time)),
+                Lane::Message => fires.paced_by(pace(&rules, &resume, &base.time)),
                 Lane::Retry => fires.controlled_by(controls.clone()),
             };
-            firing.push(start_firing(lane, fires, signal, failed)?);
+            firing.push(start_firing(lane, fires, signal, base.watched())?);
         }
+        let Base { timeline, topics, time, counters, failures } = base;
         let shared = Shared {
             options,
             timeline,
@@ -308,6 +276,71 @@ impl<T: Timeline> Broker<T> {
         self.shared.transactions.stop();
         self.shared.resume.stop();
         self.shared.errands.close();
+    }
+}
+
+/// What the parts of a broker share, while it is put together.
+struct Base<T> {
+    timeline: Arc<T>,
+    topics: Arc<dyn Topics>,
+    time: Arc<BrokerTime>,
+    counters: Arc<Counters>,
+    /// One for each thread that was started.
+    failures: Vec<oneshot::Receiver<StoreError>>,
+}
+
+impl<T: Timeline> Base<T> {
+    /// Where a thread says why it ends, if it has to.
+    fn watched(&mut self) -> oneshot::Sender<StoreError> {
+        let (failed, failure) = oneshot::channel();
+        self.failures.push(failure);
+        failed
+    }
+
+    fn start_consumers(
+        &mut self,
+        groups: Arc<dyn Groups>,
+        options: &Options,
+    ) -> io::Result<Consumers> {
+        let counted = Arc::clone(&self.timeline);
+        let parts = ConsumerParts {
+            groups,
+            topics: Arc::clone(&self.topics),
+            time: Arc::clone(&self.time),
+            counters: Arc::clone(&self.counters),
+            pending: Arc::new(move |topic| pending_of(&*counted, topic)),
+            auto_create: options.auto_create,
+            limits: JobLimits {
+                body_bytes_max: options.body_bytes_max,
+                delay_max: options.delay_max,
+            },
+        };
+        Consumers::start(parts, self.watched())
+    }
+
+    fn keeper(&self) -> Keeper<T> {
+        Keeper::new(
+            Arc::clone(&self.timeline),
+            Arc::clone(&self.topics),
+            Arc::clone(&self.time),
+            Arc::clone(&self.counters),
+        )
+    }
+
+    fn start_transactions(&mut self) -> io::Result<transaction::Desk<T>> {
+        let parts = DeskParts {
+            timeline: Arc::clone(&self.timeline),
+            topics: Arc::clone(&self.topics),
+            time: Arc::clone(&self.time),
+            counters: Arc::clone(&self.counters),
+        };
+        transaction::Desk::start(parts, self.watched())
+    }
+
+    fn delivery<O: Outlet>(&self, outlet: &Arc<O>, consumers: &Consumers) -> Delivery<T, O> {
+        let (timeline, outlet) = (Arc::clone(&self.timeline), Arc::clone(outlet));
+        let (time, counters) = (Arc::clone(&self.time), Arc::clone(&self.counters));
+        Delivery::new(timeline, outlet, time, counters).heard_by(consumers.clone())
     }
 }
 

@@ -75,6 +75,26 @@ fn unpaid_orders_are_closed_and_paid_ones_are_not() {
 }
 
 #[test]
+fn an_order_and_its_stock_are_told_of_together() {
+    let server = Server::start();
+    let mut lines = printed(command(&server, "python3", "order_and_stock.py", &[]));
+    // Which of the two is asked about first is open.
+    if let Some(asked) = lines.get_mut(3..5) {
+        asked.sort();
+    }
+    let expected = [
+        "order 1: committed",
+        "order 2: the shop stops before the commit",
+        "order 3: the shop stops before the order is stored",
+        "asked about order 2: commit",
+        "asked about order 3: rollback",
+        "the warehouse reserves for orders [1, 2]",
+        "billing hears of orders [1, 2]",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
 fn dead_letters_are_mended_and_sent_again() {
     let server = Server::start();
     let lines = printed(command(&server, "bash", "redrive.sh", &[]));

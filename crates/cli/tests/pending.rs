@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn id_of(value: &Value) -> String {
-    value["id"].as_str().unwrap().to_owned()
+    value["id"].as_str().expect("an id").to_owned()
 }
 
 #[test]

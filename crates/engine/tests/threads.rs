@@ -151,7 +151,7 @@ fn fire(engine: &Engine, lane: Lane, clock: &SystemClock, done: &AtomicBool) {
 }
 
 fn pending(engine: &Engine) -> u64 {
-    engine.counts(Lane::Message).iter().map(|(_, count)| count).sum()
+    Lane::ALL.into_iter().flat_map(|lane| engine.counts(lane)).map(|(_, count)| count).sum()
 }
 
 fn in_logs(engine: &Engine, topic: &Topic) -> HashMap<MessageId, u32> {

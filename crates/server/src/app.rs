@@ -201,8 +201,9 @@ fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
         body_bytes_max: config.limits.body_bytes_max,
         delay_max: config.limits.delay_max,
         auto_create: config.topics.auto_create,
+        // Where time is moved by hand the same calls are to have the same results.
+        seed: config.virtual_time.is_some().then_some(0),
         audit: Arc::clone(&audit) as Arc<dyn Sink>,
-        ..Options::default()
     };
     let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
     Ok(Opened { engine, broker, audit })

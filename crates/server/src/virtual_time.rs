@@ -81,3 +81,42 @@ pub(crate) fn mark(config: &Config, now: Timestamp) -> io::Result<()> {
 fn last(data: &Path) -> Option<Timestamp> {
     std::fs::read_to_string(data.join(MARK)).ok()?.trim_end().parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConfigFile;
+
+    fn config(data: &Path, durability: &str) -> Config {
+        let mut file = ConfigFile::default();
+        let data = data.display().to_string();
+        for (name, value) in [("store.data", data), ("store.durability", durability.to_owned())] {
+            file.set(name, value, Source::Flag("test")).unwrap();
+        }
+        Config::try_from(file).unwrap()
+    }
+
+    #[test]
+    fn data_of_one_kind_of_time_is_not_served_in_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = config(dir.path(), "os");
+        let played = real.clone().with_virtual_time("2030-01-01T00:00:00Z").unwrap();
+        assert!(clock(&real).is_ok() && clock(&played).is_ok(), "an empty directory is free");
+        std::fs::write(dir.path().join(FORMAT), "").unwrap();
+        assert!(clock(&real).is_ok() && clock(&played).is_err());
+        mark(&real, Timestamp::MIN).unwrap();
+        assert!(clock(&real).is_ok(), "real time leaves no mark");
+        mark(&played, "2031-01-01T00:00:00Z".parse().unwrap()).unwrap();
+        assert!(clock(&real).is_err());
+        let now = clock(&played).unwrap().read().timestamp();
+        assert_eq!(now.to_string(), "2031-01-01T00:00:00.000Z", "time goes on where it was");
+    }
+
+    #[test]
+    fn virtual_time_begins_at_a_time_and_flushes_without_a_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(config(dir.path(), "os").with_virtual_time("now").is_ok());
+        assert!(config(dir.path(), "os").with_virtual_time("soon").is_err());
+        assert!(config(dir.path(), "interval").with_virtual_time("now").is_err());
+    }
+}

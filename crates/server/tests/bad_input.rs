@@ -77,9 +77,9 @@ fn bad_messages() {
         (r#"{"body_base64":"====" }"#, "invalid_base64"),
         (r#"{"body_base64":"aGk"}"#, "invalid_base64"),
         (r#"{"body":"x","partition":4}"#, "no_such_partition"),
-        (r#"{"body":"x","id":"mine"}"#, "not_supported"),
-        (r#"{"body":"x","on_conflict":"replace"}"#, "not_supported"),
-        (r#"{"body":"x","repeat":{"every":"1m"}}"#, "not_supported"),
+        (r#"{"body":"x","id":""}"#, "invalid_id"),
+        (r#"{"body":"x","on_conflict":"ask"}"#, "invalid_field"),
+        (r#"{"body":"x","repeat":{"every":"1ms"}}"#, "interval_too_short"),
         (r#"{"body":"x","ttl":"-1h"}"#, "invalid_field"),
         (r#"{"body":"x","max_attempts":0}"#, "invalid_field"),
         (r#"{"messages":[]}"#, "empty_batch"),
@@ -157,7 +157,7 @@ fn bad_parameters() {
         ("/v1/topics/t/publish?delay_level=19", "unknown_level"),
         ("/v1/topics/t/publish?delay=41d", "delay_too_long"),
         ("/v1/topics/t/publish?colour=red", "unknown_field"),
-        ("/v1/topics/t/publish?id=x", "not_supported"),
+        ("/v1/topics/t/publish?id=", "invalid_id"),
         ("/v1/topics/t/publish?delay=%f", "invalid_parameter"),
         ("/v1/topics/t/messages?delay=1s", "unknown_field"),
     ] {
@@ -171,7 +171,7 @@ fn bad_parameters() {
         ("from=yesterday", "invalid_time"),
         ("cursor=zzz", "invalid_cursor"),
         ("cursor=ffffffffffffffff-1", "invalid_cursor"),
-        ("state=paused", "not_supported"),
+        ("state=prepared", "invalid_state"),
         ("colour=red", "unknown_field"),
     ] {
         let answer = server.get(&format!("/v1/topics/t/scheduled?{query}"));
@@ -191,7 +191,7 @@ fn bad_topics() {
         (r#"{"retention":true}"#, "invalid_field"),
         (r#"{"retention":18446744073709551616}"#, "invalid_field"),
         (r#"{"colour":1}"#, "unknown_field"),
-        (r#"{"rate_cap":1}"#, "not_supported"),
+        (r#"{"rate_cap":0}"#, "invalid_field"),
         (r#"{"partitions":1,"partitions":2}"#, "duplicate_field"),
         ("[]", "invalid_request"),
     ] {

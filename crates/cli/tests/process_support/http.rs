@@ -62,6 +62,10 @@ impl Client {
         self.call("PUT", path, Some(json))
     }
 
+    pub fn patch(&mut self, path: &str, json: &Value) -> io::Result<Answer> {
+        self.call("PATCH", path, Some(json))
+    }
+
     fn call(&mut self, method: &str, path: &str, json: Option<&Value>) -> io::Result<Answer> {
         let content = json.map(Value::to_string).unwrap_or_default();
         let mut request = format!(

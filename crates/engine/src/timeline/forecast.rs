@@ -364,3 +364,112 @@ impl Names {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use punctual_model::{Basis, Entry, Lane, Message, Sequence};
+
+    use super::*;
+    use crate::disk::RealDisk;
+    use crate::journal::Position;
+    use crate::journal::change::Draft;
+    use crate::timeline::{flush, merge};
+
+    const SHAPE: (usize, Timestamp) = (256, Timestamp::MAX);
+
+    fn topic() -> TopicId {
+        TopicId::new(1).unwrap()
+    }
+
+    fn key(number: u64) -> Key {
+        let due = Timestamp::from_millis(1_000_000 + number * 700).unwrap();
+        Key { due, sequence: Sequence::new(number).unwrap() }
+    }
+
+    /// A lane with so many entries in its active table.
+    fn admit(state: &mut State, count: u64) {
+        state.topics.insert(topic());
+        let numbers = state.next.get()..state.next.get() + count;
+        let entries = numbers.map(|number| Entry {
+            topic: topic(),
+            partition: Partition::new(0).unwrap(),
+            due: key(number).due,
+            basis: Basis::Delay,
+            message: Message::default(),
+            extra: None,
+        });
+        let draft = Draft::new(&entries.collect::<Vec<_>>(), Lane::Message);
+        state.admit(Bytes::from(draft.bytes), &draft.slots);
+    }
+
+    /// Writes the table out; `meanwhile` happens before it is on the shelf.
+    fn write_out(
+        state: &mut State,
+        disk: &RealDisk,
+        number: u64,
+        meanwhile: impl FnOnce(&mut State),
+    ) {
+        state.freeze(Position::default());
+        let (table, gone) = state.frozen().unwrap();
+        let written = flush::write(disk, number, &table, gone, SHAPE).unwrap();
+        meanwhile(state);
+        state.install(written);
+    }
+
+    fn end(state: &mut State, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            assert!(state.withdraw(key(number), topic()), "{number} was pending");
+        }
+    }
+
+    fn check(state: &mut State, alive: impl Fn(u64) -> bool) {
+        let cells: Vec<Cell> =
+            (0..200).map(|n| Cell::not_before(key(n).due)).skip(1).step_by(3).collect();
+        let (counted, _) = state.outlook(topic(), cells.clone()).unwrap().count().unwrap();
+        let alive: Vec<u64> = (0..state.next.get()).filter(|number| alive(*number)).collect();
+        assert_eq!(counted.pending, alive.len() as u64);
+        for (cell, later) in cells.iter().zip(counted.later) {
+            let expected = alive.iter().filter(|number| key(**number).due >= cell.start());
+            assert_eq!(later, expected.count() as u64, "{cell:?}");
+        }
+    }
+
+    fn disk(dir: &Path) -> RealDisk {
+        RealDisk::new(dir).unwrap()
+    }
+
+    #[test]
+    fn what_ends_while_its_table_is_written_is_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::new(Sequence::default(), Position::default());
+        admit(&mut state, 90);
+        end(&mut state, 0..10);
+        write_out(&mut state, &disk(dir.path()), 1, |state| end(state, 40..60));
+        check(&mut state, |number| number >= 10 && !(40..60).contains(&number));
+    }
+
+    #[test]
+    fn what_ends_while_its_run_is_merged_is_left_out_of_the_merged_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = disk(dir.path());
+        let mut state = State::new(Sequence::default(), Position::default());
+        for number in 1..=2 {
+            admit(&mut state, 80);
+            write_out(&mut state, &disk, number, |_| {});
+        }
+        end(&mut state, 70..90);
+        let sources: Vec<_> = state.runs.values_mut().map(Shelved::begin_merge).collect();
+        let merged = merge::merge_runs(&disk, 3, &sources, SHAPE).unwrap().unwrap();
+        end(&mut state, 100..120);
+        check(&mut state, |number| !(70..90).contains(&number) && !(100..120).contains(&number));
+        let taken = [1, 2].map(|number| state.unshelve(number).unwrap());
+        let mut shelved = Shelved::new(Arc::new(merged), Key::default());
+        shelved.adopt(taken.into());
+        state.shelve(shelved);
+        end(&mut state, 120..125);
+        check(&mut state, |number| !(70..90).contains(&number) && !(100..125).contains(&number));
+    }
+}

@@ -44,6 +44,8 @@ pub(crate) const ID_PAGE_BYTES: usize = 512;
 pub(crate) const STAMP_BYTES: usize = 8;
 pub(crate) const SPARSE_BYTES: usize = 12;
 pub(crate) const ABSENT: u64 = u64::MAX;
+/// Pages of ids read at once where most of them are wanted.
+const PAGES_AT_ONCE: u64 = 64;
 /// Ids searched one by one in a list; more are looked for by reading all of it.
 const SEARCHES_MAX: usize = 64;
 
@@ -366,11 +368,11 @@ impl Run {
             let mut wanted = sequences.iter();
             wanted.advance_to(span.first);
             let mut wanted = wanted.take_while(|sequence| *sequence < end);
-            // Where nearly all pages are needed, reading them in turn beats searching.
+            // Where many are wanted, reading all pages in turn beats searching.
             let in_turn = wanted.clone().take(SEARCHES_MAX).count() == SEARCHES_MAX;
-            if span.sparse && !in_turn {
+            if !in_turn {
                 return wanted.try_for_each(|sequence| {
-                    let found = self.search_sparse(span, sequence - span.first)?;
+                    let found = self.search(sequence)?;
                     found.into_iter().for_each(|stamp| note(sequence, stamp));
                     Ok(())
                 });
@@ -391,13 +393,29 @@ impl Run {
         note: &mut impl FnMut(u64, Stamp),
     ) -> io::Result<()> {
         let per_page = (ID_PAGE_DATA / STAMP_BYTES) as u64;
+        let pages = u64::from(span.sequences).div_ceil(per_page);
+        // Most pages are wanted, so that reading many at once costs less than what it reads in vain.
+        let (mut first, mut held) = (0, Vec::new());
         let mut read: Option<(u64, [u8; ID_PAGE_DATA])> = None;
         for sequence in wanted {
-            let (number, slot) =
-                ((sequence - span.first) / per_page, (sequence - span.first) % per_page);
+            let relative = sequence - span.first;
+            let (number, slot) = (relative / per_page, relative % per_page);
             let page = match read {
                 Some((known, page)) if known == number => page,
-                _ => self.id_page(span, number)?,
+                _ => {
+                    let in_held = |number: u64| usize::try_from(number - first).ok();
+                    let place = in_held(number).filter(|place| *place < held.len());
+                    let place = match place {
+                        Some(place) => place,
+                        None => {
+                            first = number;
+                            held =
+                                self.id_pages(span, number, PAGES_AT_ONCE.min(pages - number))?;
+                            0
+                        }
+                    };
+                    checked_ids(held.get(place).ok_or_else(not_whole)?, number)?
+                }
             };
             let slot = usize::try_from(slot).map_err(io::Error::other)?;
             let mut stamp = page.get(slot * STAMP_BYTES..).ok_or_else(not_whole)?;
@@ -408,6 +426,18 @@ impl Run {
             read = Some((number, page));
         }
         Ok(())
+    }
+
+    /// The pages of a span from `number` on, unchecked.
+    fn id_pages(
+        &self,
+        span: &SpanAt,
+        number: u64,
+        count: u64,
+    ) -> io::Result<Vec<[u8; ID_PAGE_BYTES]>> {
+        let bytes = usize::try_from(count).map_err(io::Error::other)? * ID_PAGE_BYTES;
+        let offset = span.offset + number * ID_PAGE_BYTES as u64;
+        Ok(disk::read_exact(&*self.file, offset, bytes)?.as_chunks::<ID_PAGE_BYTES>().0.to_vec())
     }
 
     fn walk_sparse(
@@ -435,13 +465,7 @@ impl Run {
     fn id_page(&self, span: &SpanAt, number: u64) -> io::Result<[u8; ID_PAGE_DATA]> {
         let mut page = [0; ID_PAGE_BYTES];
         self.file.read_at(&mut page, span.offset + number * ID_PAGE_BYTES as u64)?;
-        let (data, mut check) = page.split_at(ID_PAGE_DATA);
-        let checksum = codec::get_u32(&mut check).map_err(io::Error::other)?;
-        let stored = codec::get_u32(&mut check).map_err(io::Error::other)?;
-        if u64::from(stored) != number || id_checksum(data, stored) != checksum {
-            return Err(not_whole());
-        }
-        data.try_into().map_err(io::Error::other)
+        checked_ids(&page, number)
     }
 
     fn span(&self, sequence: u64) -> Option<&SpanAt> {
@@ -480,6 +504,17 @@ impl Run {
         let due = Timestamp::from_millis(due).ok_or_else(not_whole)?;
         Ok((Bytes::from(bytes).slice(BLOCK_FRONT..), due))
     }
+}
+
+/// The ids of page `number`, if that is what it is.
+fn checked_ids(page: &[u8; ID_PAGE_BYTES], number: u64) -> io::Result<[u8; ID_PAGE_DATA]> {
+    let (data, mut check) = page.split_at(ID_PAGE_DATA);
+    let checksum = codec::get_u32(&mut check).map_err(io::Error::other)?;
+    let stored = codec::get_u32(&mut check).map_err(io::Error::other)?;
+    if u64::from(stored) != number || id_checksum(data, stored) != checksum {
+        return Err(not_whole());
+    }
+    data.try_into().map_err(io::Error::other)
 }
 
 /// The checksum of a page of ids: over the ids and the number of the page.

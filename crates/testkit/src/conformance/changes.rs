@@ -52,6 +52,7 @@ pub fn changes<T: Timeline>(make: impl Fn() -> Stage<T>) {
     naming::a_taken_own_id_may_replace(&make());
     naming::an_own_id_is_taken_after_its_message_ended(&make());
     naming::own_ids_of_one_call_meet(&make());
+    naming::what_belongs_to_a_known_message_is_not_stored_again(&make());
     naming::own_ids_of_two_topics_are_independent(&make());
     naming::an_own_id_goes_with_its_message(&make());
     naming::many_own_ids_are_told_apart(&make());

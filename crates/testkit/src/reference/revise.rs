@@ -42,6 +42,10 @@ impl Memory {
         let before = (orders.len() > 1).then(|| self.book.clone());
         let mut outcomes: Vec<Outcome> = Vec::new();
         for (index, order) in orders.into_iter().enumerate() {
+            if let Some(known) = belongs_to(&order, &outcomes) {
+                outcomes.push(Outcome { done: Done::Nothing, id: known, stored: None });
+                continue;
+            }
             match self.book.carry_out(order) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(reason) => {
@@ -62,6 +66,22 @@ impl Memory {
         });
         let heard = heard.collect();
         (Revised::Done(outcomes.into_iter().map(|outcome| outcome.done).collect()), heard)
+    }
+}
+
+/// The message that is known already and to which the entry of this order belongs, so that it is
+/// there already as well.
+fn belongs_to(order: &Order, before: &[Outcome]) -> Option<MessageId> {
+    let Order::Schedule { entry, .. } = order else { return None };
+    let extra = entry.extra.as_ref()?;
+    let half = match extra.parked {
+        Some(Parked::Half { transaction, .. }) => Some(transaction),
+        Some(Parked::Paused { .. }) | None => None,
+    };
+    let Link::Order(whole) = extra.series.or(half)? else { return None };
+    match before.get(usize::try_from(whole).ok()?)?.done {
+        Done::Known(id) => Some(id),
+        _ => None,
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use punctual_model::ports::{Done, OnConflict, Order, Refusal, Revised, Timeline};
-use punctual_model::{Lane, MessageId, State, TopicId};
+use punctual_model::{Action, Lane, Link, MessageId, State, TopicId};
 
 use super::{
     Stage, after, cancel, done, entry, everything, fire, listed, message, named, named_order,
-    pause, refused, reschedule, revise, shown, state, store, stored, told, with_name,
+    order, order_in, pause, refused, reschedule, revise, shown, state, store, stored, told,
+    with_name,
 };
 
 /// As [`named_order`], taking the place of what has the name.
@@ -120,6 +121,26 @@ pub(super) fn own_ids_of_one_call_meet<T: Timeline>(stage: &Stage<T>) {
         }
         cancel(timeline, &pending);
     }
+}
+
+/// A series that comes again brings no second occurrence.
+pub(super) fn what_belongs_to_a_known_message_is_not_stored_again<T: Timeline>(stage: &Stage<T>) {
+    let timeline = &stage.subject;
+    let topic = stage.topics[0];
+    let call = || {
+        let series = entry(topic, after(100), message("series")).with_extra(|extra| {
+            extra.action = Action::Repeat;
+            extra.links = vec![Link::Order(1)];
+        });
+        let occurrence = entry(topic, after(100), message("occurrence"))
+            .with_extra(|extra| extra.series = Some(Link::Order(0)));
+        vec![order_in(Lane::Retry, with_name(series, "daily", 1)), order(occurrence)]
+    };
+    let first: Vec<MessageId> = done(timeline, call()).into_iter().map(stored).collect();
+    let before = told(timeline, topic);
+    assert_eq!(done(timeline, call()), [Done::Known(first[0]), Done::Nothing]);
+    assert_eq!(told(timeline, topic), before, "nothing was stored");
+    assert_eq!(fire(timeline, Lane::Message, 1000), [(first[1], after(100))]);
 }
 
 pub(super) fn own_ids_of_two_topics_are_independent<T: Timeline>(stage: &Stage<T>) {
