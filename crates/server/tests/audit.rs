@@ -24,6 +24,7 @@ fn newest(server: &Server) -> String {
 #[test]
 fn g48_every_change_is_taken_down() {
     let server = Server::start();
+    server.put("/v1/topics/other", "");
     let (topic, group) = ("/v1/topics/orders", "/v1/topics/orders/groups/g");
     let levels: Vec<&str> = vec!["1s"; 18];
     let levels = json!({"levels": levels}).to_string();

@@ -162,10 +162,7 @@ fn bad_lists_and_bulk_changes() {
         for (json, code) in [
             (format!(r#"{{"dry_run":false{time}}}"#), "empty_filter"),
             (format!(r#"{{"filter":{{}}{time}}}"#), "empty_filter"),
-            (
-                format!(r#"{{"filter":{{"state":"scheduled"}},"all":false{time}}}"#),
-                if verb == "resume" { "empty_filter" } else { "empty_filter" },
-            ),
+            (format!(r#"{{"filter":{{"state":"scheduled"}},"all":false{time}}}"#), "empty_filter"),
             (format!(r#"{{"filter":[]{time}}}"#), "invalid_field"),
             (format!(r#"{{"filter":{{"colour":1}}{time}}}"#), "unknown_field"),
             (format!(r#"{{"filter":{{"state":"prepared"}}{time}}}"#), "invalid_state"),

@@ -13,7 +13,7 @@ use punctual_api::{Code, Problem};
 use punctual_broker::series::{Series, describe};
 use punctual_broker::{Filter, Report};
 use punctual_model::ports::{PendingEntry, StoreError, Topic};
-use punctual_model::{Key, Span, State, partitioner};
+use punctual_model::{Key, Partition, Span, State, partitioner};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::warn;
 
@@ -202,22 +202,18 @@ impl Writer {
             return Ok(false);
         }
         if let Some(series) = describe(&entry) {
-            self.line(&series_line(&entry, &series));
+            let line = series_line(&self.topic, &entry, &series);
+            write_line(&mut self.text, &line);
         } else if self.place.part == Part::Series {
             return Ok(false);
         } else {
             let report = Report::of_pending(Arc::clone(&self.topic), entry);
-            self.line(&message_line(&report));
+            write_line(&mut self.text, &message_line(&report));
         }
         if self.text.len() >= PIECE_BYTES {
             self.send().await?;
         }
         Ok(true)
-    }
-
-    fn line(&mut self, line: &ExportLine<'_>) {
-        serde_json::to_writer(&mut self.text, line).expect("our own shapes have no faults");
-        self.text.push(b'\n');
     }
 
     async fn send(&mut self) -> Result<(), Stop> {
@@ -226,11 +222,15 @@ impl Writer {
     }
 }
 
+fn write_line(text: &mut Vec<u8>, line: &ExportLine<'_>) {
+    serde_json::to_writer(&mut *text, line).expect("our own shapes have no faults");
+    text.push(b'\n');
+}
+
 fn message_line(report: &Report) -> ExportLine<'_> {
     let content = report.message.as_ref().map(content).unwrap_or_default();
-    // Where it follows from the key, it is to follow from the key elsewhere too.
-    let by_key = |key: &[u8]| partitioner::by_key(key, report.topic.key_partitions);
-    let follows = content.key.is_some_and(|key| by_key(key) == report.id.partition);
+    let partition = report.id.partition;
+    let follows = follows(&report.topic, content.key, partition);
     ExportLine {
         id: report.id.to_string(),
         own_id: report.own_id.as_deref(),
@@ -240,15 +240,20 @@ fn message_line(report: &Report) -> ExportLine<'_> {
             .remaining
             .filter(|remaining| *remaining > Span::ZERO)
             .map(|remaining| remaining.to_string()),
-        partition: (!follows).then(|| report.id.partition.get()),
+        partition: (!follows).then(|| partition.get()),
         version: report.version.unwrap_or(1),
         repeat: None,
         content,
     }
 }
 
+/// Whether the partition follows from the key; then it is to follow from the key elsewhere too.
+fn follows(topic: &Topic, key: Option<&[u8]>, partition: Partition) -> bool {
+    key.is_some_and(|key| partitioner::by_key(key, topic.key_partitions) == partition)
+}
+
 /// A series goes on elsewhere with the occurrence that is to come.
-fn series_line<'a>(entry: &'a PendingEntry, series: &'a Series) -> ExportLine<'a> {
+fn series_line<'a>(topic: &Topic, entry: &'a PendingEntry, series: &'a Series) -> ExportLine<'a> {
     let own_id = entry.extra.as_ref().and_then(|extra| extra.own_id.as_ref());
     let mut repeat = repeat_view(&series.repeat);
     let gone = series.number.saturating_sub(1);
@@ -260,8 +265,8 @@ fn series_line<'a>(entry: &'a PendingEntry, series: &'a Series) -> ExportLine<'a
         remaining: None,
         partition: series
             .partition
-            .filter(|_| series.message.key.is_none())
-            .map(|partition| partition.get()),
+            .filter(|partition| !follows(topic, series.message.key.as_deref(), *partition))
+            .map(Partition::get),
         version: entry.version(),
         repeat: Some(repeat),
         content: content(&series.message),

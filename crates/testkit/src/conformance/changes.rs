@@ -12,23 +12,30 @@ use std::sync::Arc;
 
 use futures_executor::block_on;
 use punctual_model::ports::{
-    Done, Forecast, OnConflict, Order, PendingEntry, PendingQuery, Refusal, Revised, Timeline,
+    Armed, Done, Forecast, OnConflict, Order, Outlet, PendingEntry, PendingQuery, Refusal, Revised,
+    Timeline,
 };
 use punctual_model::{
     Changed, Entry, Key, Lane, MessageId, OwnId, Parked, Span, Timestamp, TopicId,
 };
 
+use super::timeline::settle as settle_claimed;
 use super::timeline::{
     PLENTY, arm_all, arm_lane, cancel, claim, entry, everything, find, ids, list, listed, schedule,
-    schedule_at, settle, state, stranger,
+    schedule_at, state, stranger,
 };
 use super::{Stage, after, message, partition};
+
+/// A timeline that knows from its outlet what was delivered.
+trait Store: Timeline + Outlet {}
+
+impl<S: Timeline + Outlet> Store for S {}
 
 /// Holds a timeline to what it promises about changes. `make` gives a fresh one each time.
 ///
 /// # Panics
 /// Where the timeline breaks it.
-pub fn changes<T: Timeline>(make: impl Fn() -> Stage<T>) {
+pub fn changes<T: Timeline + Outlet>(make: impl Fn() -> Stage<T>) {
     revising::no_orders_are_nothing(&make());
     revising::each_order_is_answered(&make());
     revising::a_refused_order_leaves_nothing(&make());
@@ -70,7 +77,7 @@ pub fn changes<T: Timeline>(make: impl Fn() -> Stage<T>) {
 ///
 /// # Panics
 /// Where the timeline breaks it.
-pub fn lasting_changes<T: Timeline>(make: impl Fn() -> Stage<T>, reopen: impl Fn(T) -> T) {
+pub fn lasting_changes<T: Timeline + Outlet>(make: impl Fn() -> Stage<T>, reopen: impl Fn(T) -> T) {
     lasting::moves_survive_a_restart(make(), &reopen);
     lasting::own_ids_survive_a_restart(make(), &reopen);
     lasting::links_survive_a_restart(make(), &reopen);
@@ -78,12 +85,12 @@ pub fn lasting_changes<T: Timeline>(make: impl Fn() -> Stage<T>, reopen: impl Fn
     lasting::many_changes_survive_many_restarts(make(), &reopen);
 }
 
-fn revise<T: Timeline>(timeline: &T, orders: Vec<Order>) -> Revised {
+fn revise<T: Store>(timeline: &T, orders: Vec<Order>) -> Revised {
     block_on(timeline.revise(orders)).expect("a working store revises")
 }
 
 /// What became of orders that can be carried out.
-fn done<T: Timeline>(timeline: &T, orders: Vec<Order>) -> Vec<Done> {
+fn done<T: Store>(timeline: &T, orders: Vec<Order>) -> Vec<Done> {
     let count = orders.len();
     match revise(timeline, orders) {
         Revised::Done(done) => {
@@ -97,7 +104,7 @@ fn done<T: Timeline>(timeline: &T, orders: Vec<Order>) -> Vec<Done> {
 }
 
 /// The one order that is refused, alone.
-fn refused<T: Timeline>(timeline: &T, order: Order) -> Refusal {
+fn refused<T: Store>(timeline: &T, order: Order) -> Refusal {
     match revise(timeline, vec![order]) {
         Revised::Refused { index: 0, reason } => reason,
         other => unreachable!("it should be refused, and was {other:?}"),
@@ -105,7 +112,7 @@ fn refused<T: Timeline>(timeline: &T, order: Order) -> Refusal {
 }
 
 /// Stores a new message through an order.
-fn store<T: Timeline>(timeline: &T, order: Order) -> MessageId {
+fn store<T: Store>(timeline: &T, order: Order) -> MessageId {
     stored(done(timeline, vec![order])[0])
 }
 
@@ -134,17 +141,17 @@ fn named_order(topic: TopicId, due: u64, text: &str, print: u64) -> Order {
     order(with_name(entry(topic, after(due), message(text)), text, print))
 }
 
-fn named<T: Timeline>(timeline: &T, topic: TopicId, texts: &[&str]) -> Vec<Option<MessageId>> {
+fn named<T: Store>(timeline: &T, topic: TopicId, texts: &[&str]) -> Vec<Option<MessageId>> {
     let texts: Vec<Arc<str>> = texts.iter().map(|text| (*text).into()).collect();
     block_on(timeline.named(topic, texts)).expect("a working store looks names up")
 }
 
-fn forecast<T: Timeline>(timeline: &T, topic: TopicId, bounds: &[Timestamp]) -> Forecast {
+fn forecast<T: Store>(timeline: &T, topic: TopicId, bounds: &[Timestamp]) -> Forecast {
     block_on(timeline.forecast(topic, bounds.to_vec())).expect("a working store forecasts")
 }
 
 /// A pending message as it is shown.
-fn shown<T: Timeline>(timeline: &T, id: MessageId) -> PendingEntry {
+fn shown<T: Store>(timeline: &T, id: MessageId) -> PendingEntry {
     let found = find(timeline, id).expect("a pending message is known");
     let entry = found.entry.expect("a pending message is shown");
     assert_eq!((entry.id, entry.state()), (id, found.state));
@@ -173,13 +180,13 @@ fn replace(shown: &PendingEntry, entry: Entry) -> Order {
 }
 
 /// Gives a pending message a new due time, in milliseconds after the start.
-fn reschedule<T: Timeline>(timeline: &T, id: MessageId, due: u64) -> Key {
+fn reschedule<T: Store>(timeline: &T, id: MessageId, due: u64) -> Key {
     let before = shown(timeline, id);
     put_in_place(timeline, &before, changed(&before, after(due)))
 }
 
 /// Stops a pending message.
-fn pause<T: Timeline>(timeline: &T, id: MessageId) -> Key {
+fn pause<T: Store>(timeline: &T, id: MessageId) -> Key {
     let before = shown(timeline, id);
     let parked = Parked::Paused { remaining: Span::from_millis(7), due: before.key.due };
     let entry = changed(&before, Timestamp::PAUSED);
@@ -187,7 +194,7 @@ fn pause<T: Timeline>(timeline: &T, id: MessageId) -> Key {
 }
 
 /// Puts an entry in the place of a message.
-fn put_in_place<T: Timeline>(timeline: &T, before: &PendingEntry, entry: Entry) -> Key {
+fn put_in_place<T: Store>(timeline: &T, before: &PendingEntry, entry: Entry) -> Key {
     let due = entry.due;
     let Done::Moved(key) = done(timeline, vec![replace(before, entry)])[0] else {
         unreachable!("a replaced message is moved")
@@ -198,8 +205,15 @@ fn put_in_place<T: Timeline>(timeline: &T, before: &PendingEntry, entry: Entry) 
     key
 }
 
-/// Arms, claims and settles everything of a lane due before `until`, milliseconds after the start.
-fn fire<T: Timeline>(timeline: &T, lane: Lane, until: u64) -> Vec<(MessageId, Timestamp)> {
+/// Delivers and settles what was claimed.
+fn settle<T: Store>(timeline: &T, batch: &[Armed]) {
+    let now = batch.iter().map(|armed| armed.key.due).max().unwrap_or(Timestamp::MIN);
+    block_on(timeline.deliver(batch, now)).expect("a working outlet takes a batch");
+    settle_claimed(timeline, batch);
+}
+
+/// Arms, claims, delivers and settles everything of a lane due before `until`, milliseconds after the start.
+fn fire<T: Store>(timeline: &T, lane: Lane, until: u64) -> Vec<(MessageId, Timestamp)> {
     let claimed = claim(timeline, arm_lane(timeline, lane, after(until), PLENTY));
     settle(timeline, &claimed);
     claimed.iter().map(|armed| (armed.id(), armed.key.due)).collect()
@@ -213,7 +227,7 @@ struct Told {
     forecast: Forecast,
 }
 
-fn told<T: Timeline>(timeline: &T, topic: TopicId) -> Told {
+fn told<T: Store>(timeline: &T, topic: TopicId) -> Told {
     let listed =
         Lane::ALL.map(|lane| list(timeline, PendingQuery { lane, limit: 7, ..everything(topic) }));
     let counts = Lane::ALL.map(|lane| {

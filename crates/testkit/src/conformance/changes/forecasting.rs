@@ -1,15 +1,15 @@
 //! How much is due when, how much waits in each lane, and the listing of what is parked.
 
 use bytes::Bytes;
-use punctual_model::ports::{Forecast, PendingQuery, Timeline};
+use punctual_model::ports::{Forecast, PendingQuery};
 use punctual_model::{
     Action, Entry, Lane, Link, Message, MessageId, Parked, State, Timestamp, TopicId,
 };
 
 use super::{
-    PLENTY, Stage, after, arm_all, cancel, claim, done, entry, everything, fire, forecast, list,
-    listed, message, order, order_in, pause, reschedule, schedule, schedule_at, settle, shown,
-    store, stored, stranger,
+    PLENTY, Stage, Store, after, arm_all, cancel, claim, done, entry, everything, fire, forecast,
+    list, listed, message, order, order_in, pause, reschedule, schedule, schedule_at, settle,
+    shown, store, stored, stranger,
 };
 
 /// How many of `dues`, in milliseconds after the start, are before each bound, rounded up to whole
@@ -29,7 +29,7 @@ fn half(topic: TopicId) -> Entry {
         .with_extra(|extra| extra.parked = Some(parked))
 }
 
-pub(super) fn the_forecast_is_exact<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn the_forecast_is_exact<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
     let nothing = Forecast { before: vec![0, 0], ..Forecast::default() };
@@ -55,7 +55,7 @@ pub(super) fn the_forecast_is_exact<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(forecast(timeline, topic, &[]).before, []);
 }
 
-pub(super) fn a_forecast_follows_every_change<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_forecast_follows_every_change<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let bounds: Vec<Timestamp> = (0..30).map(|number| after(number * 1000)).collect();
@@ -100,7 +100,7 @@ pub(super) fn a_forecast_follows_every_change<T: Timeline>(stage: &Stage<T>) {
     check(&dues, 0, prepared, "delivered");
 }
 
-pub(super) fn only_messages_are_forecast<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn only_messages_are_forecast<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     schedule_at(stage, &[1000]);
@@ -112,7 +112,7 @@ pub(super) fn only_messages_are_forecast<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(told, Forecast { scheduled: 1, before: vec![0, 1], ..Forecast::default() });
 }
 
-pub(super) fn counts_are_kept_for_each_lane<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn counts_are_kept_for_each_lane<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
     let counts = || {
@@ -142,7 +142,7 @@ pub(super) fn counts_are_kept_for_each_lane<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(counts(), [vec![], vec![]]);
 }
 
-pub(super) fn what_is_parked_is_listed<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn what_is_parked_is_listed<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let given = schedule_at(stage, &[10, 20, 30, 40]);
@@ -168,7 +168,7 @@ pub(super) fn what_is_parked_is_listed<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(listed(timeline, page), given[..1]);
 }
 
-pub(super) fn a_listing_is_filtered_by_the_beginning_of_a_key<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_listing_is_filtered_by_the_beginning_of_a_key<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let keyed = |key: &'static [u8]| Some(Bytes::from_static(key));

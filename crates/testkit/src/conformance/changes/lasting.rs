@@ -1,16 +1,16 @@
 //! Changes that were answered are there after a restart: places, own ids, links, and what ended.
 
-use punctual_model::ports::{CancelOutcome, Done, Refusal, Timeline};
+use punctual_model::ports::{CancelOutcome, Done, Refusal};
 use punctual_model::{Action, Lane, Link, MessageId, State, TopicId};
 
 use super::{
-    PLENTY, Stage, after, arm_all, cancel, changed, claim, done, entry, fire, message, named,
-    named_order, order, order_in, pause, refused, replace, reschedule, schedule_at, settle, shown,
-    state, store, stored, told,
+    PLENTY, Stage, Store, after, arm_all, cancel, changed, claim, done, entry, fire, message,
+    named, named_order, order, order_in, pause, refused, replace, reschedule, schedule_at, settle,
+    shown, state, store, stored, told,
 };
 
 /// Starts again, twice, and finds what both topics tell as it was.
-fn restarted<T: Timeline>(stage: Stage<T>, reopen: &impl Fn(T) -> T, when: &str) -> Stage<T> {
+fn restarted<T: Store>(stage: Stage<T>, reopen: &impl Fn(T) -> T, when: &str) -> Stage<T> {
     let Stage { mut subject, topics } = stage;
     let before = topics.map(|topic| told(&subject, topic));
     for time in ["one restart", "two restarts"] {
@@ -21,7 +21,7 @@ fn restarted<T: Timeline>(stage: Stage<T>, reopen: &impl Fn(T) -> T, when: &str)
     Stage { subject, topics }
 }
 
-pub(super) fn moves_survive_a_restart<T: Timeline>(stage: Stage<T>, reopen: &impl Fn(T) -> T) {
+pub(super) fn moves_survive_a_restart<T: Store>(stage: Stage<T>, reopen: &impl Fn(T) -> T) {
     let given = schedule_at(&stage, &[1000, 2000, 3000, 4000, 5000, 10]);
     let timeline = &stage.subject;
     reschedule(timeline, given[0], 2500);
@@ -56,7 +56,7 @@ pub(super) fn moves_survive_a_restart<T: Timeline>(stage: Stage<T>, reopen: &imp
     assert!(arm_all(&stage.subject, after(90_000), PLENTY).is_empty());
 }
 
-pub(super) fn own_ids_survive_a_restart<T: Timeline>(stage: Stage<T>, reopen: &impl Fn(T) -> T) {
+pub(super) fn own_ids_survive_a_restart<T: Store>(stage: Stage<T>, reopen: &impl Fn(T) -> T) {
     let [topic, other] = stage.topics;
     let timeline = &stage.subject;
     let texts = ["pending", "moved", "cancelled", "delivered", "replaced"];
@@ -84,7 +84,7 @@ pub(super) fn own_ids_survive_a_restart<T: Timeline>(stage: Stage<T>, reopen: &i
     assert_eq!(fired, [(given[0], after(1000)), (there, after(1000)), (given[1], after(5000))]);
 }
 
-pub(super) fn links_survive_a_restart<T: Timeline>(stage: Stage<T>, reopen: &impl Fn(T) -> T) {
+pub(super) fn links_survive_a_restart<T: Store>(stage: Stage<T>, reopen: &impl Fn(T) -> T) {
     let topic = stage.topics[0];
     let series = entry(topic, after(100), message("series")).with_extra(|extra| {
         extra.action = Action::Repeat;
@@ -116,7 +116,7 @@ pub(super) fn links_survive_a_restart<T: Timeline>(stage: Stage<T>, reopen: &imp
     assert_eq!(stage.subject.counts(Lane::Retry).len(), 2);
 }
 
-pub(super) fn a_moved_message_is_delivered_once_after_a_restart<T: Timeline>(
+pub(super) fn a_moved_message_is_delivered_once_after_a_restart<T: Store>(
     stage: Stage<T>,
     reopen: &impl Fn(T) -> T,
 ) {
@@ -137,7 +137,7 @@ pub(super) fn a_moved_message_is_delivered_once_after_a_restart<T: Timeline>(
     assert_eq!(fire(timeline, Lane::Message, 1000), [(given[0], after(60))]);
 }
 
-pub(super) fn many_changes_survive_many_restarts<T: Timeline>(
+pub(super) fn many_changes_survive_many_restarts<T: Store>(
     stage: Stage<T>,
     reopen: &impl Fn(T) -> T,
 ) {
@@ -180,7 +180,7 @@ pub(super) fn many_changes_survive_many_restarts<T: Timeline>(
     assert_eq!(fire(&stage.subject, Lane::Message, 90_000), expected);
 }
 
-fn reschedule_if_pending<T: Timeline>(timeline: &T, id: MessageId, due: u64) -> bool {
+fn reschedule_if_pending<T: Store>(timeline: &T, id: MessageId, due: u64) -> bool {
     let pending = state(timeline, id).is_some_and(State::is_pending);
     if pending {
         reschedule(timeline, id, due);

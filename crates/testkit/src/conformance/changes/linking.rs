@@ -1,13 +1,13 @@
 //! Entries that know each other, and all that an entry may have beside its message.
 
-use punctual_model::ports::{Done, Order, PendingQuery, Timeline};
+use punctual_model::ports::{Done, Order, PendingQuery};
 use punctual_model::{
     Action, Basis, Changed, Entry, Extra, Key, Lane, Link, MessageId, OwnId, Parked, Sequence,
     Span, State, Timestamp, TopicId,
 };
 
 use super::{
-    PLENTY, Stage, after, arm_lane, changed, done, entry, everything, list, message, order,
+    PLENTY, Stage, Store, after, arm_lane, changed, done, entry, everything, list, message, order,
     order_in, partition, replace, shown, stored, stranger,
 };
 
@@ -28,11 +28,11 @@ fn half(topic: TopicId, transaction: Link) -> Entry {
         .with_extra(|extra| extra.parked = Some(Parked::Half { transaction, delay, due }))
 }
 
-fn extra<T: Timeline>(timeline: &T, id: MessageId) -> Extra {
+fn extra<T: Store>(timeline: &T, id: MessageId) -> Extra {
     *shown(timeline, id).extra.expect("it has more than a message")
 }
 
-pub(super) fn entries_of_one_call_know_each_other<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn entries_of_one_call_know_each_other<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
     let orders = vec![
@@ -86,7 +86,7 @@ pub(super) fn entries_of_one_call_know_each_other<T: Timeline>(stage: &Stage<T>)
     assert_eq!(done(timeline, decided), [Done::Cancelled; 3]);
 }
 
-pub(super) fn what_an_entry_has_beside_its_message_is_kept<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn what_an_entry_has_beside_its_message_is_kept<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let far = |number: u64| Link::Id(stranger(topic, after(number)));

@@ -4,15 +4,16 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_executor::block_on;
-use punctual_model::ports::{Armed, CancelOutcome, Refusal, Timeline};
+use punctual_model::ports::{Armed, CancelOutcome, Refusal};
 use punctual_model::{Action, Lane, State, Timestamp};
 
 use super::{
-    PLENTY, Stage, after, arm_all, arm_lane, cancel, changed, claim, entry, fire, ids, message,
-    order_in, pause, refused, replace, reschedule, schedule_at, settle, shown, state, store,
+    PLENTY, Stage, Store, after, arm_all, arm_lane, cancel, changed, claim, entry, fire, ids,
+    message, order_in, pause, refused, replace, reschedule, schedule_at, settle, shown, state,
+    store,
 };
 
-pub(super) fn a_moved_message_is_handed_out_where_it_stands<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_moved_message_is_handed_out_where_it_stands<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[100, 200, 300]);
     let later = reschedule(timeline, given[0], 250);
@@ -35,7 +36,7 @@ pub(super) fn a_moved_message_is_handed_out_where_it_stands<T: Timeline>(stage: 
     assert_eq!(timeline.counts(Lane::Message), []);
 }
 
-pub(super) fn a_message_moved_behind_what_was_armed_is_handed_out<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_message_moved_behind_what_was_armed_is_handed_out<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10_000, 20_000, 30_000]);
     assert!(arm_all(timeline, after(5000), PLENTY).is_empty());
@@ -51,7 +52,7 @@ pub(super) fn a_message_moved_behind_what_was_armed_is_handed_out<T: Timeline>(s
     );
 }
 
-pub(super) fn claim_drops_what_was_moved_since_it_was_armed<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn claim_drops_what_was_moved_since_it_was_armed<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10, 20, 30, 40]);
     let mut armed = arm_all(timeline, after(100), PLENTY);
@@ -77,7 +78,7 @@ pub(super) fn claim_drops_what_was_moved_since_it_was_armed<T: Timeline>(stage: 
     assert_eq!(fire(timeline, Lane::Message, 6000), [(given[0], after(5000))]);
 }
 
-pub(super) fn of_many_moves_only_the_last_is_delivered<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn of_many_moves_only_the_last_is_delivered<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &(0..30).map(|number| 1000 + number).collect::<Vec<_>>());
     let mut armed: Vec<Armed> = Vec::new();
@@ -99,7 +100,7 @@ pub(super) fn of_many_moves_only_the_last_is_delivered<T: Timeline>(stage: &Stag
     assert!(arm_all(timeline, after(9000), PLENTY).is_empty());
 }
 
-pub(super) fn what_is_claimed_cannot_be_changed<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn what_is_claimed_cannot_be_changed<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10, 20]);
     reschedule(timeline, given[0], 15);
@@ -119,7 +120,7 @@ pub(super) fn what_is_claimed_cannot_be_changed<T: Timeline>(stage: &Stage<T>) {
     }
 }
 
-pub(super) fn a_moved_message_is_cancelled_by_its_id<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_moved_message_is_cancelled_by_its_id<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10, 20, 30, 40]);
     reschedule(timeline, given[0], 15);
@@ -139,7 +140,7 @@ pub(super) fn a_moved_message_is_cancelled_by_its_id<T: Timeline>(stage: &Stage<
     assert_eq!(timeline.counts(Lane::Message), []);
 }
 
-pub(super) fn what_is_paused_is_not_delivered<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn what_is_paused_is_not_delivered<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10, 20, 30, 40]);
     pause(timeline, given[0]);
@@ -160,7 +161,7 @@ pub(super) fn what_is_paused_is_not_delivered<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(fire(timeline, Lane::Message, 100), [(given[0], after(50)), (given[1], after(60))]);
 }
 
-pub(super) fn the_listener_hears_of_what_was_moved_near<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn the_listener_hears_of_what_was_moved_near<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10_000, 20_000]);
     assert!(arm_all(timeline, after(5000), PLENTY).is_empty());
@@ -182,7 +183,7 @@ pub(super) fn the_listener_hears_of_what_was_moved_near<T: Timeline>(stage: &Sta
     }
 }
 
-pub(super) fn released_entries_come_again_where_they_stand<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn released_entries_come_again_where_they_stand<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let control = |due: u64| {
         let entry = entry(stage.topics[0], after(due), message("control"));

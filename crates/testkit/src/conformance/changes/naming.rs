@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use punctual_model::ports::{Done, OnConflict, Order, Refusal, Revised, Timeline};
+use punctual_model::ports::{Done, OnConflict, Order, Refusal, Revised};
 use punctual_model::{Action, Lane, Link, MessageId, State, TopicId};
 
 use super::{
-    Stage, after, cancel, done, entry, everything, fire, listed, message, named, named_order,
-    order, order_in, pause, refused, reschedule, revise, shown, state, store, stored, told,
-    with_name,
+    Stage, Store, after, cancel, done, entry, everything, fire, listed, message, named,
+    named_order, order, order_in, pause, refused, reschedule, revise, shown, state, store, stored,
+    told, with_name,
 };
 
 /// As [`named_order`], taking the place of what has the name.
@@ -18,7 +18,7 @@ fn replacing(topic: TopicId, due: u64, text: &str, print: u64) -> Order {
     Order::Schedule { lane: Lane::Message, entry, conflict: OnConflict::Replace }
 }
 
-pub(super) fn the_same_request_again_is_told_the_first_answer<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn the_same_request_again_is_told_the_first_answer<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     assert_eq!(named(timeline, topic, &["invoice-1"]), [None]);
@@ -38,7 +38,7 @@ pub(super) fn the_same_request_again_is_told_the_first_answer<T: Timeline>(stage
     assert_eq!(fire(timeline, Lane::Message, 100_000), [(first, after(100))]);
 }
 
-pub(super) fn another_request_with_a_taken_own_id_is_refused<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn another_request_with_a_taken_own_id_is_refused<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let first = store(timeline, named_order(topic, 100, "invoice-1", 1));
@@ -52,7 +52,7 @@ pub(super) fn another_request_with_a_taken_own_id_is_refused<T: Timeline>(stage:
     assert_eq!(named(timeline, topic, &["invoice-1"]), [Some(first)]);
 }
 
-pub(super) fn a_taken_own_id_may_replace<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_taken_own_id_may_replace<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let mut last = store(timeline, replacing(topic, 100, "reminder", 1));
@@ -75,7 +75,7 @@ pub(super) fn a_taken_own_id_may_replace<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(fire(timeline, Lane::Message, 10_000), [(next, after(300))]);
 }
 
-pub(super) fn an_own_id_is_taken_after_its_message_ended<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn an_own_id_is_taken_after_its_message_ended<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let delivered = store(timeline, named_order(topic, 10, "delivered", 1));
@@ -98,7 +98,7 @@ pub(super) fn an_own_id_is_taken_after_its_message_ended<T: Timeline>(stage: &St
 }
 
 /// A caller should not give a name twice in one call; if it does, never do both have it.
-pub(super) fn own_ids_of_one_call_meet<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn own_ids_of_one_call_meet<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let pairs = [
@@ -124,7 +124,7 @@ pub(super) fn own_ids_of_one_call_meet<T: Timeline>(stage: &Stage<T>) {
 }
 
 /// A series that comes again brings no second occurrence.
-pub(super) fn what_belongs_to_a_known_message_is_not_stored_again<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn what_belongs_to_a_known_message_is_not_stored_again<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let call = || {
@@ -143,7 +143,7 @@ pub(super) fn what_belongs_to_a_known_message_is_not_stored_again<T: Timeline>(s
     assert_eq!(fire(timeline, Lane::Message, 1000), [(first[1], after(100))]);
 }
 
-pub(super) fn own_ids_of_two_topics_are_independent<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn own_ids_of_two_topics_are_independent<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
     let here = store(timeline, named_order(topic, 10, "a", 1));
@@ -157,7 +157,7 @@ pub(super) fn own_ids_of_two_topics_are_independent<T: Timeline>(stage: &Stage<T
     assert_eq!(done(timeline, vec![named_order(topic, 10, "a", 1)]), [Done::Known(here)]);
 }
 
-pub(super) fn an_own_id_goes_with_its_message<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn an_own_id_goes_with_its_message<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let id = store(timeline, named_order(topic, 100, "a", 1));
@@ -175,7 +175,7 @@ pub(super) fn an_own_id_goes_with_its_message<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(fire(timeline, Lane::Message, 10_000), [(next, after(300))]);
 }
 
-pub(super) fn many_own_ids_are_told_apart<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn many_own_ids_are_told_apart<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let text = |number: u64| format!("order-{number}-{}", "x".repeat((number % 60) as usize));
@@ -204,7 +204,7 @@ pub(super) fn many_own_ids_are_told_apart<T: Timeline>(stage: &Stage<T>) {
     );
 }
 
-pub(super) fn of_concurrent_requests_one_is_stored<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn of_concurrent_requests_one_is_stored<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let answers: Vec<Vec<Done>> = thread::scope(|scope| {

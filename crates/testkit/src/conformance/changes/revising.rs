@@ -2,21 +2,21 @@
 
 use std::thread;
 
-use punctual_model::ports::{Done, OnConflict, Order, PendingEntry, Refusal, Revised, Timeline};
+use punctual_model::ports::{Done, OnConflict, Order, PendingEntry, Refusal, Revised};
 use punctual_model::{Basis, Entry, Key, Lane, MessageId, State, Timestamp};
 
 use super::{
-    Stage, after, cancel, changed, done, entry, everything, find, fire, list, listed, message,
-    named, named_order, order, order_in, partition, put_in_place, refused, replace, reschedule,
-    revise, schedule_at, shown, state, stored, stranger, told, with_name,
+    Stage, Store, after, cancel, changed, done, entry, everything, find, fire, list, listed,
+    message, named, named_order, order, order_in, partition, put_in_place, refused, replace,
+    reschedule, revise, schedule_at, shown, state, stored, stranger, told, with_name,
 };
 
-pub(super) fn no_orders_are_nothing<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn no_orders_are_nothing<T: Store>(stage: &Stage<T>) {
     assert_eq!(revise(&stage.subject, Vec::new()), Revised::Done(Vec::new()));
     assert_eq!(named(&stage.subject, stage.topics[0], &[]), []);
 }
 
-pub(super) fn each_order_is_answered<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn each_order_is_answered<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
     let given = schedule_at(stage, &[10, 20, 30]);
@@ -43,7 +43,7 @@ pub(super) fn each_order_is_answered<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(fire(timeline, Lane::Retry, 100), [(retry, after(5))]);
 }
 
-pub(super) fn a_refused_order_leaves_nothing<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_refused_order_leaves_nothing<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let [topic, other] = stage.topics;
     let taken = stored(done(timeline, vec![named_order(topic, 9000, "taken", 1)])[0]);
@@ -117,7 +117,7 @@ fn imagined(id: MessageId) -> PendingEntry {
     PendingEntry { id, key: id.key, basis: Basis::Delay, message, extra: None }
 }
 
-pub(super) fn a_replaced_message_keeps_its_id<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_replaced_message_keeps_its_id<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let topic = stage.topics[0];
     let given = schedule_at(stage, &[1000, 2000, 3000]);
@@ -153,7 +153,7 @@ pub(super) fn a_replaced_message_keeps_its_id<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(state(timeline, given[0]), Some(State::Delivered));
 }
 
-pub(super) fn replacing_needs_the_place_where_it_stands<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn replacing_needs_the_place_where_it_stands<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[1000, 2000]);
     let first = shown(timeline, given[0]);
@@ -175,7 +175,7 @@ pub(super) fn replacing_needs_the_place_where_it_stands<T: Timeline>(stage: &Sta
     assert_eq!(refused(timeline, order(3000)), Refusal::Ended(State::Delivered));
 }
 
-pub(super) fn a_cancel_may_name_the_place<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn a_cancel_may_name_the_place<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &[10, 2000, 3000, 4000, 5000]);
     fire(timeline, Lane::Message, 11);
@@ -200,7 +200,7 @@ pub(super) fn a_cancel_may_name_the_place<T: Timeline>(stage: &Stage<T>) {
     assert_eq!(fire(timeline, Lane::Message, 9000), [(given[4], after(5000))]);
 }
 
-pub(super) fn of_concurrent_changes_one_wins<T: Timeline>(stage: &Stage<T>) {
+pub(super) fn of_concurrent_changes_one_wins<T: Store>(stage: &Stage<T>) {
     let timeline = &stage.subject;
     let given = schedule_at(stage, &(0..40).map(|number| 100 + number).collect::<Vec<_>>());
     let first: Vec<_> = given.iter().map(|id| shown(timeline, *id)).collect();

@@ -1,0 +1,322 @@
+//! Is every message delivered by exactly one of two servers when a topic moves between them?
+//!
+//! The source is busy all the time: a producer schedules messages that fall due while they are
+//! exported, a series comes round each second, and a reader writes down what is delivered. An
+//! export of that must have all that was pending throughout, in one go and cut off and resumed.
+//! Then the topic moves as the manual says, with an import that breaks off and is repeated.
+//! `PUNCTUAL_MOVING_MESSAGES` and `PUNCTUAL_MOVING_RATE` make the run long.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a failed step may stop the test, which is about real time"
+)]
+
+mod consumer_support;
+mod moving_support;
+mod process_support;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use consumer_support::Brake;
+use moving_support::{
+    Delivery, Export, FAST_SERIES, Follower, PAUSED_KEY, SERIES, SHORT, break_off_import,
+    long_wait_ms, message, open_export, own_id, path,
+};
+use process_support::dice::Dice;
+use process_support::http::Client;
+use process_support::logs::time_ms;
+use process_support::process::{Launch, Process};
+use process_support::{LOOK_INTERVAL, number_from_environment, wall_ms};
+use serde_json::{Value, json};
+
+/// Pending messages, and those sent in a second, of the run that everybody makes.
+const MESSAGES: u64 = 3_000;
+const RATE: u64 = 200;
+/// Requests of the producer in a second.
+const REQUESTS_PER_SECOND: u64 = 20;
+/// Longest wait of its messages.
+const SHORT_WAIT_MS: u64 = 4_000;
+/// Pages of the export that is cut off again and again.
+const PAGES: u64 = 7;
+
+/// What the producer knows of a message.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    to_target: bool,
+    answered_ms: u64,
+    due_ms: u64,
+}
+
+/// The traffic at the two servers.
+struct Traffic {
+    rate: u64,
+    patience: Duration,
+    is_moved: AtomicBool,
+    done: AtomicBool,
+    sent_to_target: AtomicU64,
+    sent: Mutex<HashMap<u64, Sent>>,
+    /// What the source has delivered.
+    delivered: Mutex<Vec<Delivery>>,
+}
+
+impl Traffic {
+    fn produce(&self, mut source: Client, mut target: Client, mut dice: Dice) {
+        let each = (self.rate / REQUESTS_PER_SECOND).max(1);
+        let interval = Duration::from_secs(1) / u32::try_from(REQUESTS_PER_SECOND).unwrap();
+        let mut number = SHORT;
+        let mut turn = Instant::now();
+        while !self.done.load(Ordering::SeqCst) {
+            let to_target = self.is_moved.load(Ordering::SeqCst);
+            let client = if to_target { &mut target } else { &mut source };
+            let wait_ms = |_| dice.within(20, SHORT_WAIT_MS);
+            let waits: Vec<u64> = (0..each).map(wait_ms).collect();
+            let answers = send(client, number, &waits);
+            let answered_ms = wall_ms();
+            let mut sent = self.sent.lock().unwrap();
+            for due_ms in answers {
+                sent.insert(number, Sent { to_target, answered_ms, due_ms });
+                number += 1;
+            }
+            drop(sent);
+            if to_target {
+                self.sent_to_target.fetch_add(each, Ordering::SeqCst);
+            }
+            turn = (turn + interval).max(Instant::now() - interval);
+            std::thread::sleep(turn.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn follow(&self, mut follower: Follower) {
+        loop {
+            let was_done = self.done.load(Ordering::SeqCst);
+            let mut some = Vec::new();
+            follower.follow(|delivery| some.push(delivery));
+            self.delivered.lock().unwrap().extend(some);
+            if was_done {
+                return;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    fn wait_for<T>(&self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+        let started = Instant::now();
+        loop {
+            if let Some(answer) = ask() {
+                return answer;
+            }
+            assert!(started.elapsed() < self.patience, "waited too long for {what}");
+            assert!(!self.done.load(Ordering::SeqCst), "somebody failed");
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// Waits until so many more were delivered by the source.
+    fn wait_for_deliveries(&self, more: u64) {
+        let count = || self.delivered.lock().unwrap().len();
+        let enough = count() + usize::try_from(more).unwrap();
+        self.wait_for("deliveries", || (count() >= enough).then_some(()));
+    }
+
+    /// Waits until so many more were accepted.
+    fn wait_for_sending(&self, more: u64) {
+        let count = || self.sent.lock().unwrap().len();
+        let enough = count() + usize::try_from(more).unwrap();
+        self.wait_for("the producer", || (count() >= enough).then_some(()));
+    }
+
+    /// Runs a command against a server and gives what it wrote.
+    fn command(&self, server: SocketAddr, arguments: &[&str]) -> String {
+        let output = Command::new("timeout")
+            .args(["--foreground", &self.patience.as_secs().to_string()])
+            .arg(env!("CARGO_BIN_EXE_punctual"))
+            .args(arguments)
+            .env("PUNCTUAL_SERVER", format!("http://{server}"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {} {errors}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Whether what was pending from the start to the end of an export is in it, and nothing that
+    /// had been delivered before.
+    fn check_export(&self, export: &Export, messages: u64, (from_ms, to_ms): (u64, u64)) {
+        let lost = (0..messages).filter(|number| !export.numbers.contains(number)).count();
+        assert_eq!(lost, 0, "long ones are missing");
+        let all_series = (SERIES..=FAST_SERIES).all(|number| export.numbers.contains(&number));
+        assert!(all_series, "a series is missing");
+        let throughout = |sent: &Sent| sent.answered_ms < from_ms && sent.due_ms > to_ms;
+        let sent = self.sent.lock().unwrap();
+        let lost: Vec<_> = sent
+            .iter()
+            .filter(|(number, sent)| throughout(sent) && !export.numbers.contains(number))
+            .collect();
+        assert!(lost.is_empty(), "{} short ones are missing, {:?}", lost.len(), lost.first());
+        let delivered = self.delivered.lock().unwrap();
+        let ended = delivered.iter().filter(|one| one.delivered_ms < from_ms && one.number < SERIES);
+        let dead = ended.filter(|one| export.numbers.contains(&one.number)).count();
+        assert_eq!(dead, 0, "some were delivered before");
+    }
+
+    /// Lateness of what fell due in a span of time: the middle and the worst, in milliseconds.
+    fn lateness(&self, (from_ms, to_ms): (u64, u64)) -> (u64, u64) {
+        let delivered = self.delivered.lock().unwrap();
+        let inside = delivered.iter().filter(|one| (from_ms..to_ms).contains(&one.due_ms));
+        let mut late: Vec<u64> = inside.map(|one| one.delivered_ms - one.due_ms).collect();
+        late.sort_unstable();
+        let at = |place: usize| late.get(place).copied().unwrap_or_default();
+        (at(late.len() / 2), at(late.len().saturating_sub(1)))
+    }
+}
+
+/// Schedules the messages of consecutive numbers; gives their due times.
+fn send(client: &mut Client, first: u64, waits_ms: &[u64]) -> Vec<u64> {
+    let timed = |(wait_ms, number)| {
+        let mut message = message(number);
+        message["delay"] = json!(wait_ms);
+        message
+    };
+    let batch: Vec<Value> = waits_ms.iter().zip(first..).map(timed).collect();
+    let answer = client.post(&path("/messages"), &json!({ "messages": batch })).unwrap();
+    let answer = answer.expect(201);
+    let answers = answer["messages"].as_array().unwrap();
+    assert_eq!(answers.len(), waits_ms.len());
+    answers.iter().map(|answer| time_ms(&answer["due"])).collect()
+}
+
+/// The messages that stay, some of them paused, and the series.
+fn fill(traffic: &Traffic, client: &mut Client, messages: u64) {
+    for first in (0..messages).step_by(1000) {
+        let waits: Vec<u64> = (first..messages.min(first + 1000)).map(long_wait_ms).collect();
+        send(client, first, &waits);
+    }
+    let paused = change_many(traffic, client, "pause", &json!({"filter": {"key": PAUSED_KEY}}));
+    assert_eq!(paused["matched"].as_u64(), Some(messages.div_ceil(101)));
+    let rules = [
+        json!({"every": "40m", "count": 5}),
+        json!({"cron": "0 9 1 * *", "zone": "Asia/Shanghai"}),
+        json!({"every": "1s"}),
+    ];
+    for (number, repeat) in (SERIES..).zip(rules) {
+        let mut message = message(number);
+        message["repeat"] = repeat;
+        client.post(&path("/messages"), &message).unwrap().expect(201);
+    }
+}
+
+/// Changes pending messages all at once; gives the job when it has ended.
+fn change_many(traffic: &Traffic, client: &mut Client, what: &str, asked: &Value) -> Value {
+    let answer = client.post(&path(&format!("/scheduled/{what}")), asked).unwrap();
+    assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+    let job = answer.json["job"].as_str().unwrap().to_owned();
+    let job = traffic.wait_for(what, || {
+        let job = client.get(&path(&format!("/scheduled/jobs/{job}"))).unwrap().expect(200);
+        (job["state"] != "running").then_some(job)
+    });
+    assert_eq!((&job["state"], &job["failed"]), (&json!("done"), &json!(0)), "{job}");
+    job
+}
+
+/// One export over one connection, with the times of its start and end.
+fn export_at_once(address: SocketAddr) -> (Export, (u64, u64)) {
+    let from_ms = wall_ms();
+    let mut export = Export::default();
+    export.read(&mut open_export(address, ""), u64::MAX);
+    assert_eq!((export.next(), export.again), (None, 0));
+    (export, (from_ms, wall_ms()))
+}
+
+/// An export in pages, each of which is first cut off in the middle.
+fn export_cut_off(address: SocketAddr, messages: u64) -> (Export, (u64, u64)) {
+    let from_ms = wall_ms();
+    let limit = messages.div_ceil(PAGES);
+    let mut all = Export::default();
+    let mut query = format!("?limit={limit}");
+    loop {
+        Export::default().read(&mut open_export(address, &query), limit / 2);
+        let mut page = Export::default();
+        page.read(&mut open_export(address, &query), u64::MAX);
+        let next = page.next();
+        assert_eq!(page.again, 0);
+        let known = all.numbers.len();
+        all.numbers.extend(page.numbers.iter());
+        assert_eq!(all.numbers.len(), known + page.numbers.len(), "two pages have the same");
+        match next {
+            Some(next) => query = format!("?limit={limit}&cursor={next}"),
+            None => return (all, (from_ms, wall_ms())),
+        }
+    }
+}
+
+/// Moves the topic as the manual says.
+fn move_over(traffic: &Traffic, source: &Process, target: &Process, file: &Path) {
+    let name = file.to_str().unwrap();
+    let mut client = source.client();
+    client.patch(&path(""), &json!({"paused": true})).unwrap().expect(200);
+    // It goes on accepting until the producer knows of the move.
+    traffic.wait_for_sending(traffic.rate);
+    traffic.is_moved.store(true, Ordering::SeqCst);
+    let moved = || (traffic.sent_to_target.load(Ordering::SeqCst) > 0).then_some(());
+    traffic.wait_for("the producer to move", moved);
+    let started = Instant::now();
+    traffic.command(source.address(), &["export", "orders", "--file", name]);
+    let exporting = started.elapsed();
+    let mut export = Export::default();
+    let lines = BufReader::new(std::fs::File::open(file).unwrap()).lines();
+    lines.for_each(|line| export.take(&line.unwrap()));
+
+    break_off_import(target.address(), &std::fs::read(file).unwrap());
+    let mut client = target.client();
+    let forecast = client.get(&path("/forecast")).unwrap().expect(200);
+    let import = || -> Value {
+        let arguments = ["import", "orders", "--json", "--file", name];
+        serde_json::from_str(&traffic.command(target.address(), &arguments)).unwrap()
+    };
+    let started = Instant::now();
+    let repeated = import();
+    let importing = started.elapsed();
+    let counts = |answer: &Value| {
+        ["imported", "duplicates", "failed_count"].map(|name| answer[name].as_u64().unwrap())
+    };
+    let [imported, duplicates, failed] = counts(&repeated);
+    assert_eq!((imported + duplicates, failed), (export.lines, 0));
+    assert!(imported > 0 && duplicates > export.again, "broken off in the middle: {repeated}");
+    assert_eq!(counts(&import()), [0, export.lines, 0], "a repeated import changes nothing");
+    eprintln!(
+        "moved {} lines, {} twice: export {exporting:?}, broken off at {forecast}, \
+         rest by {repeated} in {importing:?}",
+        export.lines, export.again
+    );
+}
+
+/// Lets the target deliver all it has.
+fn deliver_all(traffic: &Traffic, target: &mut Client, fast_before: usize) {
+    // The fast series goes on by itself.
+    let mut follower = Some(fast_before);
+    traffic.wait_for("the series to go on", || {
+        let answer = target.get(&path(&format!("/messages/{}", escaped(FAST_SERIES)))).unwrap();
+        let number = answer.expect(200)["number"].as_u64().unwrap();
+        (number >= 4 && follower.take().is_some()).then_some(())
+    });
+    let fast = path(&format!("/messages/{}", escaped(FAST_SERIES)));
+    target.delete(&fast).unwrap().expect(200);
+    change_many(traffic, target, "resume", &json!({"all": true}));
+    change_many(traffic, target, "deliver", &json!({"all": true}));
+    traffic.done.store(true, Ordering::SeqCst);
+}
+
+/// An own id in a path.
+fn escaped(number: u64) -> String {
+    own_id(number).replace('/', "%2F").replace(' ', "%20").replace('ü', "%C3%BC")
+}
+
