@@ -339,9 +339,9 @@ impl<'a> Race<'a> {
         let share_text = number(share * 100.0);
         say(&format!("{word:>8} {done:>12}  {:>6} /s  {share_text} % in the window", self.rate));
         // Answers that come too slowly push the tries out of the window.
-        if share < 0.9 {
+        if share < 0.5 {
             self.rate = (self.rate * 2 / 3).max(RATE_MIN);
-        } else if share > 0.98 {
+        } else if share > 0.8 {
             self.rate = (self.rate * 6 / 5).min(self.options.rate);
         }
     }

@@ -7,6 +7,8 @@
 use punctual_model::ports::{Armed, Done, Order, PendingEntry, Revised, StoreError, Timeline};
 use punctual_model::{Basis, Changed, Entry, Extra, MessageId, Parked, Span, Timestamp};
 
+use crate::change::is_series;
+
 /// Changes made with one call.
 const ORDERS_MAX: usize = 1024;
 
@@ -59,7 +61,8 @@ pub(crate) fn unpark(pending: &PendingEntry, due: Timestamp) -> Order {
         topic: id.topic,
         partition: id.partition,
         due,
-        basis: Basis::Delay,
+        // A series counts on with the clock it has; a message is due now by any.
+        basis: if is_series(pending) { pending.basis } else { Basis::Delay },
         message: pending.message.clone(),
         extra: Some(moved(pending.extra.as_deref(), id, None)),
     };

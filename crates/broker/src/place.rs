@@ -142,6 +142,19 @@ impl Placing {
         request: Request,
         now: Now,
     ) -> Result<Entry, Invalid> {
+        let print = request.own_id.as_ref().map_or(0, |_| fingerprint(&request, &[]));
+        self.place_printed(topic, request, print, now)
+    }
+
+    /// The same for a request of which the fingerprint is known; without an own id it counts for
+    /// nothing.
+    pub(crate) fn place_printed(
+        &self,
+        topic: &Topic,
+        request: Request,
+        print: u64,
+        now: Now,
+    ) -> Result<Entry, Invalid> {
         let (due, basis) = self.jittered_due(request.when, &topic.settings, now)?;
         let partitions = topic.settings.partitions;
         let partition = match (request.partition, &request.message.key) {
@@ -151,7 +164,7 @@ impl Placing {
             (None, Some(key)) => partitioner::by_key(key, topic.key_partitions),
             (None, None) => partitioner::by_turn(self.turn(topic.id), partitions),
         };
-        let own_id = own_id(&request);
+        let own_id = request.own_id.clone().map(|text| OwnId { text, print });
         let message = stamped(request, topic.settings.default_ttl);
         let entry = Entry { topic: topic.id, partition, due, basis, message, extra: None };
         Ok(match own_id {
@@ -276,7 +289,7 @@ pub(crate) fn catch_up_text(catch_up: CatchUp) -> String {
 ///
 /// `more` is whatever else belongs to the request.
 pub(crate) fn fingerprint(request: &Request, more: &[u8]) -> u64 {
-    let mut print = Print(SipHasher24::new_with_keys(PRINT_KEYS.0, PRINT_KEYS.1));
+    let mut print = Print(Vec::with_capacity(request.message.weight() + PRINT_ROOM));
     let (kind, time) = match request.when {
         When::Now => (0, 0),
         When::After(delay) => (1, delay.as_millis()),
@@ -301,18 +314,24 @@ pub(crate) fn fingerprint(request: &Request, more: &[u8]) -> u64 {
     let repeat = request.repeat.as_ref().map(|repeat| repeat.to_string());
     print.bytes_or_none(repeat.as_deref().map(str::as_bytes));
     print.bytes(more);
-    print.0.finish()
+    // Gathered first: the hash is quick with one long text and slow with many short ones.
+    let mut hash = SipHasher24::new_with_keys(PRINT_KEYS.0, PRINT_KEYS.1);
+    hash.write(&print.0);
+    hash.finish()
 }
+
+/// Bytes for all that is not the message itself, as a rule.
+const PRINT_ROOM: usize = 256;
 
 /// Part of what is stored: they never change.
 const PRINT_KEYS: (u64, u64) = (0x7075_6e63_7475_616c, 0x6669_6e67_6572_7072);
 
-/// A hash of values, each with its length, so that no two lists of values run together.
-struct Print(SipHasher24);
+/// Values, each with its length, so that no two lists of values run together.
+struct Print(Vec<u8>);
 
 impl Print {
     fn number(&mut self, number: u64) {
-        self.0.write(&number.to_le_bytes());
+        self.0.extend_from_slice(&number.to_le_bytes());
     }
 
     fn number_or_none(&mut self, number: Option<u64>) {
@@ -322,7 +341,7 @@ impl Print {
 
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
-        self.0.write(bytes);
+        self.0.extend_from_slice(bytes);
     }
 
     fn bytes_or_none(&mut self, bytes: Option<&[u8]>) {

@@ -3,7 +3,7 @@
 //! Such messages are parked on the timeline with nothing left of their wait; a message that somebody
 //! paused has some of it left and stays. The sweep needs no record of its own: whatever is parked so
 //! in a topic that is not paused is to be woken, so at the start every topic with parked messages is
-//! looked through, and a sweep that a crash has cut short goes on there.
+//! looked through, and a sweep that a crash has cut short goes on there. Series wait in the same way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -109,8 +109,12 @@ impl<T: Timeline> Sweep<T> {
         let counts = self.timeline.counts(Lane::Message);
         for (topic, _) in counts.into_iter().filter(|(_, pending)| *pending > 0) {
             if self.is_awake(topic) && self.parked(topic)? > 0 {
-                self.sweep(topic)?;
+                self.sweep(topic, Lane::Message)?;
             }
+        }
+        // Few topics have series.
+        for (topic, _) in self.timeline.counts(Lane::Retry) {
+            self.sweep(topic, Lane::Retry)?;
         }
         drop(starting);
         Ok(())
@@ -129,7 +133,9 @@ impl<T: Timeline> Sweep<T> {
                 self.desk.changed.wait(&mut state);
             };
             drop(state);
-            self.sweep(topic)?;
+            for lane in Lane::ALL {
+                self.sweep(topic, lane)?;
+            }
             drop(work);
         }
     }
@@ -139,10 +145,11 @@ impl<T: Timeline> Sweep<T> {
         Ok(forecast.map_or(0, |forecast| forecast.paused))
     }
 
-    fn sweep(&self, topic: TopicId) -> Result<(), StoreError> {
+    fn sweep(&self, topic: TopicId, lane: Lane) -> Result<(), StoreError> {
         let mut after = None;
         while self.is_awake(topic) {
-            let Some(next) = self.patiently(|| block_on(self.wake_page(topic, after)))? else {
+            let Some(next) = self.patiently(|| block_on(self.wake_page(topic, lane, after)))?
+            else {
                 return Ok(());
             };
             if next.is_none() {
@@ -156,11 +163,12 @@ impl<T: Timeline> Sweep<T> {
     async fn wake_page(
         &self,
         topic: TopicId,
+        lane: Lane,
         after: Option<Key>,
     ) -> Result<Option<Key>, StoreError> {
         let query = PendingQuery {
             topic,
-            lane: Lane::Message,
+            lane,
             from: Timestamp::PAUSED,
             to: Timestamp::MAX,
             after,

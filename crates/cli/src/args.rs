@@ -13,8 +13,8 @@ pub(crate) use consume::{ConsumeOptions, ReceiveOptions};
 pub(crate) use dead::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
 pub(crate) use groups::{GroupPlace, GroupSettings, GroupsCommand, ResetOptions};
 pub(crate) use pending::{
-    BulkCommand, BulkOptions, Decision, LevelsCommand, ListOptions, PendingFilter, Place,
-    RepeatOptions, SendOptions, TimeOptions, TransactionsCommand, TransferOptions,
+    BulkCommand, BulkOptions, Decision, ExportOptions, LevelsCommand, ListOptions, PendingFilter,
+    Place, RepeatOptions, SendOptions, TimeOptions, TransactionsCommand, TransferOptions,
 };
 
 /// A message broker that keeps time.
@@ -138,7 +138,7 @@ pub(crate) enum ClientCommand {
         command: TransactionsCommand,
     },
     /// Write the pending messages of a topic as lines of JSON
-    Export(TransferOptions),
+    Export(ExportOptions),
     /// Take over pending messages from lines of JSON
     Import(TransferOptions),
     /// Show who changed what, the latest first

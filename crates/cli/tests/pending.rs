@@ -148,7 +148,7 @@ fn what_is_pending_moves_to_another_server() {
     let export = from.run(&["export", "orders", "--file", file]);
     assert_eq!(export.status.code(), Some(0), "{}", text(&export.stderr));
     let lines = std::fs::read_to_string(file).unwrap();
-    assert_eq!(lines.lines().count(), 5, "{lines}");
+    assert_eq!(lines.lines().count(), 6, "{lines}");
     assert_eq!(text(&from.run(&["export", "orders"]).stdout), lines);
     let imported = to.json(&["import", "orders", "--file", file]).remove(0);
     assert_eq!((&imported["imported"], &imported["duplicates"]), (&json!(5), &json!(0)));

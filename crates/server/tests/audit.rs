@@ -69,7 +69,8 @@ fn g48_every_change_is_taken_down() {
         (&topic[0]["what"], &topic[1]["what"]),
         (&json!("topic_delete"), &json!("topic_put"))
     );
-    let put = all.iter().rfind(|entry| entry["what"] == "topic_put").unwrap();
+    let put = entries(&server, "?topic=orders");
+    let put = put.iter().rfind(|entry| entry["what"] == "topic_put").unwrap();
     assert_eq!(put["details"]["settings"], r#"{"partitions":2}"#);
 }
 

@@ -55,10 +55,6 @@ fn bad_names_and_rules_of_messages() {
         (r#"{"body":1,"repeat":{"cron":"0 0 30 2 *"}}"#, "cron_never_fires"),
         (r#"{"body":1,"repeat":{"cron":"* * * * *","zone":"Mars/Olympus"}}"#, "unknown_zone"),
         (r#"{"body":1,"repeat":{"cron":"* * * * *","zone":"../../etc/passwd"}}"#, "unknown_zone"),
-        (
-            r#"{"body":1,"repeat":{"every":"1h","until":"2001-01-01T00:00:00Z"}}"#,
-            "ends_before_first",
-        ),
         (r#"{"body":1,"catch_up":"some"}"#, "invalid_catch_up"),
         (r#"{"body":1,"catch_up":{"spread":"soon"}}"#, "invalid_catch_up"),
         (r#"{"body":1,"catch_up":{"spread":0}}"#, "invalid_catch_up"),
@@ -68,6 +64,9 @@ fn bad_names_and_rules_of_messages() {
     ] {
         refused(json, &server.post(&format!("{TOPIC}/messages"), json), 400, code);
     }
+    let ended = r#"{"body":1,"repeat":{"every":"1h","until":"2001-01-01T00:00:00Z"}}"#;
+    let answer = server.post(&format!("{TOPIC}-else/messages"), ended);
+    refused(ended, &answer, 400, "ends_before_first");
     for (query, code) in [
         ("id=", "invalid_id"),
         ("on_conflict=x", "invalid_field"),
@@ -260,87 +259,77 @@ fn bad_settings_and_levels() {
     assert_eq!(server.get("/v1/levels").json(), before);
 }
 
-#[test]
-fn bad_transactions() {
-    let server = Server::start();
-    let body = r#""messages":[{"topic":"orders","body":1}]"#;
-    let many = format!(r#"{{"producer_group":"p","messages":[{{}}{}]}}"#, ",{}".repeat(10_000));
-    for (json, status, code) in [
-        (String::new(), 400, "invalid_field"),
-        ("[]".to_owned(), 400, "invalid_request"),
-        (format!("{{{body}}}"), 400, "invalid_field"),
-        (format!(r#"{{"producer_group":"a b",{body}}}"#), 400, "invalid_group_name"),
-        (format!(r#"{{"producer_group":"",{body}}}"#), 400, "invalid_group_name"),
-        (r#"{"producer_group":"p"}"#.to_owned(), 400, "invalid_field"),
-        (r#"{"producer_group":"p","messages":[]}"#.to_owned(), 400, "empty_batch"),
-        (r#"{"producer_group":"p","messages":{}}"#.to_owned(), 400, "invalid_field"),
-        (r#"{"producer_group":"p","messages":[{"body":1}]}"#.to_owned(), 400, "invalid_field"),
-        (
-            r#"{"producer_group":"p","messages":[{"topic":"a b","body":1}]}"#.to_owned(),
-            400,
-            "invalid_topic_name",
-        ),
-        (r#"{"producer_group":"p","messages":[{"topic":"t"}]}"#.to_owned(), 400, "missing_body"),
-        (
-            r#"{"producer_group":"p","messages":[{"topic":"t","body":1,"delay":"41d"}]}"#
-                .to_owned(),
-            400,
-            "delay_too_long",
-        ),
-        (
-            r#"{"producer_group":"p","messages":[{"topic":"t","body":1,"partition":9}]}"#
-                .to_owned(),
-            400,
-            "no_such_partition",
-        ),
-        (
-            r#"{"producer_group":"p","messages":[{"topic":"t","body":1,"delay_from":"now"}]}"#
-                .to_owned(),
-            400,
-            "invalid_field",
-        ),
-        (
-            r#"{"producer_group":"p","messages":[{"topic":"t","body":1,"repeat":{"every":"1m"}}]}"#
-                .to_owned(),
-            400,
-            "not_supported",
-        ),
-        (
-            r#"{"producer_group":"p","messages":[{"topic":"t","body":1,"id":""}]}"#.to_owned(),
-            400,
-            "invalid_id",
-        ),
-        (many, 413, "batch_too_large"),
-        (format!(r#"{{"producer_group":"p",{body},"check":{{"max":0}}}}"#), 400, "invalid_check"),
-        (
-            format!(r#"{{"producer_group":"p",{body},"check":{{"max":70000}}}}"#),
-            400,
-            "invalid_check",
-        ),
-        (
-            format!(r#"{{"producer_group":"p",{body},"check":{{"first":"soon"}}}}"#),
-            400,
-            "invalid_check",
-        ),
-        (
-            format!(r#"{{"producer_group":"p",{body},"check":{{"interval":0}}}}"#),
-            400,
-            "invalid_check",
-        ),
-        (
-            format!(
-                r#"{{"producer_group":"p",{body},"check":{{"url":"http://169.254.169.254/"}}}}"#
-            ),
-            400,
-            "invalid_url",
-        ),
-        (format!(r#"{{"producer_group":"p",{body},"check":{{"url":5}}}}"#), 400, "invalid_field"),
-        (format!(r#"{{"producer_group":"p",{body},"colour":1}}"#), 400, "unknown_field"),
-    ] {
-        refused(&json, &server.post("/v1/transactions", &json), status, code);
-    }
+fn nothing_was_made(server: &Server) {
     assert_eq!(server.get("/v1/topics").json()["topics"], json!([]), "nothing was made");
     assert_eq!(server.get("/v1/transactions").json()["transactions"], json!([]));
+}
+
+#[test]
+fn bad_prepares() {
+    let server = Server::start();
+    let empty = ",{}".repeat(10_000);
+    let many = format!(r#"{{"producer_group":"p","messages":[{{}}{empty}]}}"#);
+    let body = r#""messages":[{"topic":"orders","body":1}]"#;
+    for (json, status, code) in [
+        ("", 400, "invalid_field"),
+        ("[]", 400, "invalid_request"),
+        (&format!("{{{body}}}"), 400, "invalid_field"),
+        (&format!(r#"{{"producer_group":"a b",{body}}}"#), 400, "invalid_group_name"),
+        (&format!(r#"{{"producer_group":"",{body}}}"#), 400, "invalid_group_name"),
+        (&format!(r#"{{"producer_group":"p",{body},"colour":1}}"#), 400, "unknown_field"),
+        (r#"{"producer_group":"p"}"#, 400, "invalid_field"),
+        (r#"{"producer_group":"p","messages":[]}"#, 400, "empty_batch"),
+        (r#"{"producer_group":"p","messages":{}}"#, 400, "invalid_field"),
+        (&many, 413, "batch_too_large"),
+    ] {
+        refused(json, &server.post("/v1/transactions", json), status, code);
+    }
+    for (check, code) in [
+        (r#"{"max":0}"#, "invalid_check"),
+        (r#"{"max":70000}"#, "invalid_check"),
+        (r#"{"first":"soon"}"#, "invalid_check"),
+        (r#"{"first":"41d"}"#, "invalid_check"),
+        (r#"{"interval":0}"#, "invalid_check"),
+        (r#"{"url":"http://169.254.169.254/"}"#, "invalid_url"),
+        (r#"{"url":"nowhere"}"#, "invalid_url"),
+        (r#"{"url":5}"#, "invalid_field"),
+        (r#"{"often":5}"#, "unknown_field"),
+        ("5", "invalid_field"),
+    ] {
+        let json = format!(r#"{{"producer_group":"p",{body},"check":{check}}}"#);
+        refused(&json, &server.post("/v1/transactions", &json), 400, code);
+    }
+    nothing_was_made(&server);
+}
+
+#[test]
+fn bad_half_messages() {
+    let server = Server::start();
+    for (message, code) in [
+        ("5", "invalid_field"),
+        (r#"{"body":1}"#, "invalid_field"),
+        (r#"{"topic":"a b","body":1}"#, "invalid_topic_name"),
+        (r#"{"topic":"t"}"#, "missing_body"),
+        (r#"{"topic":"t","body":1,"delay":"41d"}"#, "delay_too_long"),
+        (r#"{"topic":"t","body":1,"delay":"soon"}"#, "invalid_delay"),
+        (r#"{"topic":"t","body":1,"partition":9}"#, "no_such_partition"),
+        (r#"{"topic":"t","body":1,"delay_from":"now"}"#, "invalid_field"),
+        (r#"{"topic":"t","body":1,"repeat":{"every":"1m"}}"#, "not_supported"),
+        (r#"{"topic":"t","body":1,"id":""}"#, "invalid_id"),
+        (r#"{"topic":"t","body":1,"colour":1}"#, "unknown_field"),
+    ] {
+        let first = r#"{"topic":"t","body":0}"#;
+        let json = format!(r#"{{"producer_group":"p","messages":[{first},{message}]}}"#);
+        let answer = server.post("/v1/transactions", &json);
+        refused(message, &answer, 400, code);
+        assert_eq!(answer.json()["index"], 1, "{message}");
+    }
+    nothing_was_made(&server);
+}
+
+#[test]
+fn bad_calls_about_transactions() {
+    let server = Server::start();
     let message = server.send("orders", &json!({"body": "x", "delay": "1h"}));
     for id in ["x", "%ff", &message] {
         refused(id, &server.get(&format!("/v1/transactions/{id}")), 404, "transaction_not_found");
@@ -349,6 +338,9 @@ fn bad_transactions() {
             refused(verb, &answer, 404, "transaction_not_found");
         }
     }
+    let reason = json!({"reason": "x".repeat(1025)}).to_string();
+    let answer = server.post(&format!("/v1/transactions/{message}/commit"), reason);
+    refused("a long reason", &answer, 400, "invalid_field");
     for (query, code) in [
         ("state=done", "invalid_state"),
         ("producer_group=a%20b", "invalid_group_name"),

@@ -15,7 +15,7 @@ const SCHEDULED: &str = "/v1/topics/orders/scheduled";
 
 fn filled(server: &Server) {
     let message = |number: usize| {
-        let key = if number % 2 == 0 { "even-1" } else { "odd-1" };
+        let key = if number.is_multiple_of(2) { "even-1" } else { "odd-1" };
         json!({"body": number, "key": key, "delay": "1h"})
     };
     let batch = json!({"messages": (0..10).map(message).collect::<Vec<_>>()});

@@ -67,7 +67,7 @@ fn a_batch_of_known_and_new_ones() {
     let server = Server::start();
     sent(&server, &json!({"body": "1", "id": "a", "delay": "1h"}));
     let one = json!({"body": "1", "id": "a", "delay": "1h"});
-    let known = json!({"messages": [one.clone(), one.clone()]});
+    let known = json!({"messages": [one, one]});
     let answer = sent(&server, &known);
     assert_eq!(answer.status, 200, "{}", answer.body);
     let mixed = sent(&server, &json!({"messages": [one, {"body": "2", "id": "b", "delay": "1h"}]}));

@@ -37,25 +37,43 @@ impl<T: Timeline> Broker<T> {
         requests: Vec<Request>,
         now: Now,
     ) -> Result<Vec<Scheduled>, ScheduleError> {
-        let firsts = same_names(&requests)?;
+        let names = Names::of(&requests)?;
+        let replaces = |request: &Request| request.on_conflict == OnConflict::Replace;
+        if !requests.iter().any(replaces) {
+            let batch = self.batch(topic, requests, &names, Vec::new(), now)?;
+            return self.carry_out(batch, &names).await?.ok_or(StoreError::Busy.into());
+        }
         for _ in 0..TRIES {
             let giving_way = self.giving_way(topic, &requests).await?;
-            let batch = self.batch(topic, &requests, &firsts, giving_way, now)?;
-            let Batch { orders, ahead, requests: places } = batch;
-            match self.shared.timeline.revise(orders).await? {
-                Revised::Done(done) => {
-                    return self.answer(&done[ahead..], &places, &firsts).await;
-                }
-                Revised::Refused { index, reason } => {
-                    let place = index.checked_sub(ahead).and_then(|index| places.get(index));
-                    if let (Some(index), Refusal::OwnIdTaken(id)) = (place, reason) {
-                        return Err(ScheduleError::OwnIdTaken { index: *index, id: Some(id) });
-                    }
-                    // A series has moved on or ended before it could give way.
-                }
+            let batch = self.batch(topic, requests.clone(), &names, giving_way, now)?;
+            if let Some(scheduled) = self.carry_out(batch, &names).await? {
+                return Ok(scheduled);
             }
         }
         Err(StoreError::Busy.into())
+    }
+
+    /// Stores a batch; `None` if a series has moved on or ended before it could give way.
+    async fn carry_out(
+        &self,
+        batch: Batch,
+        names: &Names,
+    ) -> Result<Option<Vec<Scheduled>>, ScheduleError> {
+        let Batch { orders, ahead, requests: places } = batch;
+        match self.shared.timeline.revise(orders).await? {
+            Revised::Done(done) => {
+                self.answer(&done[ahead..], &places, &names.firsts).await.map(Some)
+            }
+            Revised::Refused { index, reason } => {
+                let place = index.checked_sub(ahead).and_then(|index| places.get(index));
+                match (place, reason) {
+                    (Some(index), Refusal::OwnIdTaken(id)) => {
+                        Err(ScheduleError::OwnIdTaken { index: *index, id: Some(id) })
+                    }
+                    _ => Ok(None),
+                }
+            }
+        }
     }
 
     /// The orders that withdraw series whose names the requests take.
@@ -87,19 +105,19 @@ impl<T: Timeline> Broker<T> {
     fn batch(
         &self,
         topic: &Topic,
-        requests: &[Request],
-        firsts: &HashMap<usize, usize>,
+        requests: Vec<Request>,
+        names: &Names,
         mut orders: Vec<Order>,
         now: Now,
     ) -> Result<Batch, ScheduleError> {
         let placing = &self.shared.placing;
         let ahead = orders.len();
+        orders.reserve(requests.len());
         let mut places = Vec::with_capacity(requests.len());
-        for (index, request) in requests.iter().enumerate() {
-            if firsts.contains_key(&index) {
+        for ((index, mut request), print) in requests.into_iter().enumerate().zip(&names.prints) {
+            if names.firsts.contains_key(&index) {
                 continue;
             }
-            let mut request = request.clone();
             let invalid = |reason| ScheduleError::Invalid { index, reason };
             if let Some(repeat) = request.repeat.clone() {
                 let place = u32::try_from(orders.len()).expect("a batch is far smaller");
@@ -108,7 +126,7 @@ impl<T: Timeline> Broker<T> {
                 places.extend([index, index]);
             } else {
                 let conflict = std::mem::take(&mut request.on_conflict);
-                let entry = placing.place(topic, request, now).map_err(invalid)?;
+                let entry = placing.place_printed(topic, request, *print, now).map_err(invalid)?;
                 orders.push(Order::Schedule { lane: Lane::Message, entry, conflict });
                 places.push(index);
             }
@@ -174,20 +192,33 @@ fn answer(done: Done) -> Option<Scheduled> {
     }
 }
 
-/// Which messages of a batch repeat an earlier one of it, and which that is.
-fn same_names(requests: &[Request]) -> Result<HashMap<usize, usize>, ScheduleError> {
-    let mut names = HashMap::new();
-    let mut firsts = HashMap::new();
-    for (index, request) in requests.iter().enumerate() {
-        let Some(name) = &request.own_id else { continue };
-        let print = fingerprint(request, &[]);
-        let (first, first_print) = *names.entry(name).or_insert((index, print));
-        if first_print != print {
-            return Err(ScheduleError::OwnIdTaken { index, id: None });
+/// What is known of the names in a batch before anybody is asked.
+struct Names {
+    /// The fingerprint of each request that has a name.
+    prints: Vec<u64>,
+    /// Which messages repeat an earlier one of the batch, and which that is.
+    firsts: HashMap<usize, usize>,
+}
+
+impl Names {
+    fn of(requests: &[Request]) -> Result<Self, ScheduleError> {
+        let print = |request: &Request| match &request.own_id {
+            Some(_) => fingerprint(request, &[]),
+            None => 0,
+        };
+        let prints: Vec<u64> = requests.iter().map(print).collect();
+        let mut firsts = HashMap::new();
+        let mut known = HashMap::with_capacity(requests.len());
+        for (index, (request, print)) in requests.iter().zip(&prints).enumerate() {
+            let Some(name) = &request.own_id else { continue };
+            let (first, first_print) = *known.entry(name).or_insert((index, print));
+            if first_print != print {
+                return Err(ScheduleError::OwnIdTaken { index, id: None });
+            }
+            if first != index {
+                firsts.insert(index, first);
+            }
         }
-        if first != index {
-            firsts.insert(index, first);
-        }
+        Ok(Self { prints, firsts })
     }
-    Ok(firsts)
 }

@@ -15,13 +15,14 @@ use punctual_model::ports::{
     Refusal, Revised, StoreError, Timeline, Topic, Topics,
 };
 use punctual_model::{
-    Action, Basis, CatchUp, Changed, Entry, Key, Lane, Link, Message, MessageId, Partition, Span,
-    State, Timestamp, TopicId,
+    Action, Basis, CatchUp, Changed, Entry, Key, Lane, Link, Message, MessageId, Parked, Partition,
+    Span, State, Timestamp, TopicId,
 };
 
 use super::plan::{Moment, Plan, plan};
 use super::spec::{Place, Repeat, Spec};
 use crate::activity::Activity;
+use crate::change::is_series;
 use crate::stats::Counters;
 use crate::time::{BrokerTime, Now};
 
@@ -65,7 +66,10 @@ pub fn describe(entry: &PendingEntry) -> Option<Series> {
         id: entry.id,
         repeat: spec.repeat,
         message,
-        next: entry.key.due,
+        next: match extra.parked {
+            Some(Parked::Paused { due, .. }) => due,
+            Some(Parked::Half { .. }) | None => entry.key.due,
+        },
         number: spec.place.number,
         occurrence: extra.links.first().and_then(|link| link.id()),
         catch_up: spec.catch_up,
@@ -279,6 +283,9 @@ impl<T: Timeline> Keeper<T> {
                 return vec![moved(armed, due, armed.message.clone(), None)];
             }
         };
+        if topic.settings.paused {
+            return vec![parked(armed)];
+        }
         let reached = match armed.basis {
             Basis::Delay => now.timestamp(),
             Basis::Date => now.wall_timestamp(),
@@ -368,8 +375,17 @@ fn moved(armed: &Armed, due: Timestamp, message: Message, newest: Option<Link>) 
     Order::Replace { id, expected: armed.key, entry }
 }
 
-fn is_series(entry: &PendingEntry) -> bool {
-    entry.extra.as_ref().is_some_and(|extra| extra.action == Action::Repeat)
+/// Lets a series of a paused topic wait, with the occurrence that waits as well, until the pause ends:
+/// then the times that passed meanwhile are made up for.
+fn parked(armed: &Armed) -> Order {
+    let parked = Parked::Paused { remaining: Span::ZERO, due: armed.key.due };
+    match moved(armed, Timestamp::PAUSED, armed.message.clone(), None) {
+        Order::Replace { id, expected, entry } => {
+            let entry = entry.with_extra(|extra| extra.parked = Some(parked));
+            Order::Replace { id, expected, entry }
+        }
+        other => other,
+    }
 }
 
 fn ended(state: State) -> CancelOutcome {

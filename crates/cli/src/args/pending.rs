@@ -240,6 +240,15 @@ pub(crate) struct Decision {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ExportOptions {
+    #[command(flatten)]
+    pub(crate) transfer: TransferOptions,
+    /// Go on where an export broke off, as its error said
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TransferOptions {
     /// The topic
     pub(crate) topic: String,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::job::progress_bar;
 use super::pending::topic_path;
 use super::{PAGE_MESSAGES_MAX, Session};
-use crate::args::TransferOptions;
+use crate::args::{ExportOptions, TransferOptions};
 use crate::client::escaped;
 use crate::output::{field, line, remark};
 
@@ -22,19 +22,29 @@ const PIECE_LINES: usize = 1000;
 const PIECE_BYTES: usize = 4 << 20;
 
 impl Session {
-    pub(super) fn export(&self, options: &TransferOptions) -> anyhow::Result<()> {
-        let mut output: Box<dyn Write> = match &options.file {
+    pub(super) fn export(&self, options: &ExportOptions) -> anyhow::Result<()> {
+        let TransferOptions { topic, file } = &options.transfer;
+        let mut output: Box<dyn Write> = match file {
             Some(path) => {
                 let file = File::create(path).with_context(|| path.display().to_string())?;
                 Box::new(BufWriter::new(file))
             }
             None => Box::new(BufWriter::new(io::stdout().lock())),
         };
-        let path = format!("{}/export?limit={PAGE_MESSAGES_MAX}", topic_path(&options.topic));
+        let path = format!("{}/export?limit={PAGE_MESSAGES_MAX}", topic_path(topic));
         let bar = progress_bar(None);
-        let mut cursor = String::new();
+        let mut cursor = options.cursor.clone();
+        let mut exported = 0;
         loop {
-            let page = self.client.get_lines(&format!("{path}{cursor}"))?;
+            let from = cursor.as_ref().map(|cursor| format!("&cursor={}", escaped(cursor)));
+            let page = self.client.get_lines(&format!("{path}{}", from.unwrap_or_default()));
+            let page = match (page, &cursor) {
+                (Err(error), Some(cursor)) => {
+                    output.flush()?;
+                    return Err(error.context(format!("broke off; go on with --cursor {cursor}")));
+                }
+                (page, _) => page?,
+            };
             let page = page.strip_suffix(b"\n").unwrap_or(&page);
             let start = page.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
             let (lines, last) = page.split_at(start);
@@ -43,12 +53,15 @@ impl Session {
                 bail!("the export broke off; what was written is not all of it");
             }
             output.write_all(lines)?;
-            bar.inc(last["exported"].as_u64().unwrap_or_default());
+            exported += last["exported"].as_u64().unwrap_or_default();
+            bar.set_position(exported);
             match last["next"].as_str() {
-                Some(next) => cursor = format!("&cursor={}", escaped(next)),
+                Some(next) => cursor = Some(next.to_owned()),
                 None => break,
             }
         }
+        // As over HTTP: without this line it is not whole.
+        writeln!(output, "{}", json!({"next": null, "exported": exported}))?;
         output.flush()?;
         bar.finish_and_clear();
         Ok(())

@@ -220,10 +220,8 @@ pub fn open_export(address: SocketAddr, query: &str) -> BufReader<TcpStream> {
 /// Announces an import of all of the text, sends half of it and is gone.
 pub fn break_off_import(address: SocketAddr, text: &[u8]) {
     let mut stream = transfer(address, &format!("POST {} HTTP/1.1", path("/import")));
-    let head = format!(
-        "content-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n",
-        text.len()
-    );
+    let head =
+        format!("content-type: application/x-ndjson\r\ncontent-length: {}\r\n\r\n", text.len());
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&text[..text.len() / 2]).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();

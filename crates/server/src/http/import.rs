@@ -71,6 +71,8 @@ async fn taken_in(
             import.take(lines.number, line).await?;
         }
         import.flush().await?;
+        // Those that only the broker refused were told later.
+        import.view.failed.sort_by_key(|failed| failed.line);
         Ok(import.view)
     };
     audit::taken_down(shared, asker, ("import", Some(topic)), Vec::new(), work).await

@@ -122,7 +122,10 @@ async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
 pub(crate) async fn delete(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     Parameters::read(call.query())?.end()?;
-    existing(&call, &name).await?;
+    // One that belongs to a group is refused below, with its reason.
+    if call.shared.broker.topics().by_name(&name).is_none() {
+        return Err(Code::TopicNotFound.into());
+    }
     let topic_name = name.clone();
     let work = with_topics(&call.shared, move |topics| {
         let deleted = topics.delete(&name).map_err(of_topic)?;

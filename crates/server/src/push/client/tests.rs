@@ -61,7 +61,8 @@ impl Host {
 fn client(url: &str, ca_file: Option<PathBuf>, timeout: Duration) -> Client {
     let allowed = Allowed::read("127.0.0.0/8, [::1]:*, localhost:*").unwrap();
     let endpoint = Endpoint::read(url, &allowed).unwrap();
-    let connector = Connector::new(&PushConfig { allow: allowed, ca_file }).unwrap();
+    let connector =
+        Connector::new(&PushConfig { allow: allowed, ca_file, check_secret: None }).unwrap();
     Client::new(Arc::new(connector), endpoint, timeout)
 }
 
