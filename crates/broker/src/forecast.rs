@@ -19,11 +19,11 @@ const REACHES: [Span; 7] = [
 /// How much of a topic is due when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
-    /// Everything that is pending.
+    /// Everything that is pending, but for half messages.
     pub total: u64,
     /// Of that, what is paused.
     pub paused: u64,
-    /// Of that, half messages of transactions.
+    /// Half messages of transactions, beside that.
     pub prepared: u64,
     /// How much is due within each of these times from now on; each count has those before it. What
     /// is overdue is due within all of them. The last second may be counted whole.
@@ -45,7 +45,7 @@ impl<T: Timeline> Broker<T> {
         let forecast = self.shared.timeline.forecast(topic, bounds).await?;
         let within = forecast.before.last().copied().unwrap_or(0);
         Ok(Outlook {
-            total: forecast.scheduled + forecast.paused + forecast.prepared,
+            total: forecast.scheduled + forecast.paused,
             paused: forecast.paused,
             prepared: forecast.prepared,
             due: REACHES.into_iter().zip(forecast.before).collect(),

@@ -9,7 +9,7 @@ use std::thread;
 use punctual_broker::transaction::{
     DecideError, Draft, InvalidCheck, PrepareError, TransactionState,
 };
-use punctual_model::ports::{PendingQuery, Timeline, Topics};
+use punctual_model::ports::{CancelOutcome, Order, PendingQuery, Timeline, Topics};
 use punctual_model::{
     Basis, CheckPolicy, Lane, MessageId, Span, State, Timestamp, TopicId, limits,
 };
@@ -176,7 +176,11 @@ fn a_half_that_somebody_withdrew_is_left_out() {
     let office = office();
     let topic = office.topic("orders");
     let prepared = office.prepare(vec![office.half(&topic, "1"), office.half(&topic, "2")]);
-    within_a_minute(office.store.cancel(vec![prepared.messages[0]])).unwrap();
+    let id = prepared.messages[0];
+    let outcomes = within_a_minute(office.store.cancel(vec![id])).unwrap();
+    assert_eq!(outcomes, [CancelOutcome::Undecided], "not in the usual way");
+    let orders = vec![Order::Cancel { id, expected: None }];
+    within_a_minute(office.store.revise(orders)).unwrap();
     assert_eq!(office.commit(prepared.id), Ok(COMMITTED));
     office.fire();
     assert_eq!(office.log("orders"), [("2".to_owned(), 0)]);

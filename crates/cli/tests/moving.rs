@@ -9,6 +9,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
+    clippy::print_stderr,
     reason = "a failed step may stop the test, which is about real time"
 )]
 

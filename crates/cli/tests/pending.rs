@@ -165,7 +165,7 @@ fn what_is_pending_moves_to_another_server() {
     std::fs::write(file, format!("{lines}nonsense\n")).unwrap();
     let broken = to.run(&["import", "orders", "--file", file]);
     assert_eq!(broken.status.code(), Some(1));
-    assert!(text(&broken.stderr).contains("line 6"), "{}", text(&broken.stderr));
+    assert!(text(&broken.stderr).contains("line 7"), "{}", text(&broken.stderr));
 }
 
 #[test]

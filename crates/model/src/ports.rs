@@ -37,7 +37,7 @@ pub trait Timeline: Send + Sync + 'static {
         batch: Vec<Entry>,
     ) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
-    /// Withdraws each message that has not fired. `Ok` means the outcomes survive a crash: of a
+    /// Withdraws each message that has not fired, but for half messages. `Ok` means the outcomes survive a crash: of a
     /// successful cancel and a delivery exactly one happens.
     fn cancel(
         &self,
@@ -338,6 +338,8 @@ pub enum CancelOutcome {
     AlreadyDelivered,
     /// It had been cancelled before.
     AlreadyCancelled,
+    /// It is half of a transaction, which alone decides about it.
+    Undecided,
     /// No such message is known.
     NotFound,
 }

@@ -9,7 +9,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Answer, Server};
+use support::{Answer, Server, wait_for};
 
 /// The lines of an export, and the last one.
 fn export(server: &Server, query: &str) -> (Vec<Value>, Value) {
@@ -137,6 +137,23 @@ fn an_export_goes_on_where_it_stopped() {
         }
     }
     assert_eq!((parts.len(), parts), (count, whole));
+}
+
+#[test]
+fn an_occurrence_that_its_series_has_left_behind_is_exported_for_itself() {
+    let server = Server::start();
+    let series = sent(&server, &json!({"body": "tick", "repeat": {"every": "1s"}}));
+    let path = format!("/v1/messages/{series}");
+    let first = server.get(&path).json()["occurrence"].as_str().unwrap().to_owned();
+    let moved = server.patch(&format!("/v1/messages/{first}"), r#"{"delay":"1h"}"#);
+    assert_eq!(moved.status, 200, "{}", moved.body);
+    wait_for("the series to move on", || {
+        server.get(&path).json()["number"].as_u64().filter(|number| *number > 1)
+    });
+    let (lines, _) = export(&server, "");
+    let ids: Vec<_> = lines.iter().map(|line| line["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, [first.as_str(), series.as_str()], "{lines:?}");
+    assert_eq!((lines[0].get("repeat"), &lines[0]["body"]), (None, &json!("tick")));
 }
 
 #[test]

@@ -160,7 +160,8 @@ impl Book {
             None => CancelOutcome::NotFound,
             Some(State::Delivered) => CancelOutcome::AlreadyDelivered,
             Some(State::Cancelled) => CancelOutcome::AlreadyCancelled,
-            Some(State::Scheduled | State::Paused | State::Prepared) => {
+            Some(State::Prepared) => CancelOutcome::Undecided,
+            Some(State::Scheduled | State::Paused) => {
                 self.end(id, Event::Cancel);
                 CancelOutcome::Cancelled
             }

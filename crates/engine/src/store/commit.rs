@@ -11,8 +11,8 @@ use punctual_model::group::{Group, GroupChange, Start};
 use punctual_model::limits::PARTITIONS_MAX;
 use punctual_model::ports::{CancelOutcome, StoreError, Topic, TopicError};
 use punctual_model::{
-    DelayLevels, Event, Key, Lane, MessageId, Sequence, State as LifeState, TopicId, TopicKind,
-    TopicName,
+    DelayLevels, Event, Key, Lane, MessageId, Sequence, State as LifeState, Timestamp, TopicId,
+    TopicKind, TopicName,
 };
 
 use crate::disk;
@@ -284,6 +284,9 @@ impl Store {
         for ((place, id), standing) in order.into_iter().zip(sorted).zip(standings) {
             let state = states.of_mut(id.key.sequence.lane());
             let outcome = match standing {
+                Standing::In(LifeState::Scheduled) if id.key.due == Timestamp::PREPARED => {
+                    CancelOutcome::Undecided
+                }
                 Standing::In(state_now) => match state_now.after(Event::Cancel) {
                     Some(_) if state.cancel(id.key, id.topic) => {
                         cancelled.push((id.key, id.topic));

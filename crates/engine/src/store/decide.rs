@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use punctual_model::ports::{OnConflict, Refusal, StoreError};
-use punctual_model::{Key, MessageId, Sequence, State as LifeState};
+use punctual_model::{Key, MessageId, Sequence, State as LifeState, Timestamp};
 
 use crate::ids::{Name, Value};
 use crate::store::Store;
@@ -212,6 +212,12 @@ impl Court<'_> {
             (true, OnConflict::Reject) if print == value.print => Ok(Verdict::Known(id)),
             (true, OnConflict::Reject) => Err(Why::Refused(Refusal::OwnIdTaken(id))),
             (true, OnConflict::Replace) if unborn => Err(Why::Later),
+            // Half of a transaction gives way to nobody.
+            (true, OnConflict::Replace)
+                if is_pending(standing) && place.key.due == Timestamp::PREPARED =>
+            {
+                Err(Why::Refused(Refusal::OwnIdTaken(id)))
+            }
             // An order before this one may withdraw it.
             (true, OnConflict::Replace)
                 if is_pending(standing) && !self.used.contains(&place.key.sequence) =>

@@ -13,7 +13,7 @@ use punctual_api::{Code, Problem};
 use punctual_broker::series::{Series, describe};
 use punctual_broker::{Filter, Report};
 use punctual_model::ports::{PendingEntry, StoreError, Topic};
-use punctual_model::{Key, Partition, Span, State, partitioner};
+use punctual_model::{Key, Link, Partition, Span, State, partitioner};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::warn;
 
@@ -198,7 +198,7 @@ impl Writer {
 
     /// Writes a message; false for one that its series brings along.
     async fn write(&mut self, entry: PendingEntry) -> Result<bool, Stop> {
-        if entry.extra.as_ref().is_some_and(|extra| extra.series.is_some()) {
+        if self.comes_along(&entry).await.map_err(Stop::Store)? {
             return Ok(false);
         }
         if let Some(series) = describe(&entry) {
@@ -214,6 +214,16 @@ impl Writer {
             self.send().await?;
         }
         Ok(true)
+    }
+
+    /// Whether it is the occurrence that its series is to bring next. One that was moved, or is held
+    /// back while its series goes on, is a message like any other.
+    async fn comes_along(&self, entry: &PendingEntry) -> Result<bool, StoreError> {
+        let series = entry.extra.as_ref().and_then(|extra| extra.series).and_then(Link::id);
+        let Some(series) = series else { return Ok(false) };
+        let found = self.shared.broker.series().get(series).await?;
+        let next = found.as_ref().and_then(describe).and_then(|series| series.occurrence);
+        Ok(next == Some(entry.id))
     }
 
     async fn send(&mut self) -> Result<(), Stop> {

@@ -179,6 +179,7 @@ pub(crate) async fn cancel(call: Call) -> Result<Reply, Problem> {
         }
         Some(CancelOutcome::AlreadyDelivered) => Err(Code::AlreadyDelivered.into()),
         Some(CancelOutcome::AlreadyCancelled) => Err(Code::AlreadyCancelled.into()),
+        Some(CancelOutcome::Undecided) => Err(Code::TransactionUndecided.into()),
         Some(CancelOutcome::NotFound) | None => Err(Code::NotFound.into()),
     }
 }

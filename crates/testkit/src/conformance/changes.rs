@@ -52,6 +52,7 @@ pub fn changes<T: Timeline + Outlet>(make: impl Fn() -> Stage<T>) {
     moving::what_is_paused_is_not_delivered(&make());
     moving::the_listener_hears_of_what_was_moved_near(&make());
     moving::released_entries_come_again_where_they_stand(&make());
+    linking::a_half_message_is_nobody_elses_to_end(&make());
     linking::entries_of_one_call_know_each_other(&make());
     linking::what_an_entry_has_beside_its_message_is_kept(&make());
     naming::the_same_request_again_is_told_the_first_answer(&make());

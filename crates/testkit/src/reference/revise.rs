@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual_model::ports::{Done, OnConflict, Order, Refusal, Revised};
-use punctual_model::{Entry, Event, Key, Lane, Link, MessageId, OwnId, Parked, TopicId};
+use punctual_model::{Entry, Event, Key, Lane, Link, MessageId, OwnId, Parked, State, TopicId};
 
 use super::{Book, Listener, Memory};
 
@@ -122,6 +122,9 @@ impl Book {
                 return Ok(Outcome { done: Done::Known(id), id, stored: None });
             }
             (Some((id, false)), OnConflict::Reject) => return Err(Refusal::OwnIdTaken(id)),
+            (Some((id, _)), OnConflict::Replace) if self.state(id) == Some(State::Prepared) => {
+                return Err(Refusal::OwnIdTaken(id));
+            }
             (Some((id, _)), OnConflict::Replace) => {
                 self.end(id, Event::Cancel);
             }

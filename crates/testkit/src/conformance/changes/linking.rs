@@ -1,14 +1,14 @@
 //! Entries that know each other, and all that an entry may have beside its message.
 
-use punctual_model::ports::{Done, Order, PendingQuery};
+use punctual_model::ports::{CancelOutcome, Done, OnConflict, Order, PendingQuery, Refusal};
 use punctual_model::{
     Action, Basis, Changed, Entry, Extra, Key, Lane, Link, MessageId, OwnId, Parked, Sequence,
     Span, State, Timestamp, TopicId,
 };
 
 use super::{
-    PLENTY, Stage, Store, after, arm_lane, changed, done, entry, everything, list, message, order,
-    order_in, partition, replace, shown, stored, stranger,
+    PLENTY, Stage, Store, after, arm_lane, cancel, changed, done, entry, everything, list, message,
+    order, order_in, partition, refused, replace, shown, stored, stranger,
 };
 
 fn series(topic: TopicId, due: u64) -> Entry {
@@ -30,6 +30,24 @@ fn half(topic: TopicId, transaction: Link) -> Entry {
 
 fn extra<T: Store>(timeline: &T, id: MessageId) -> Extra {
     *shown(timeline, id).extra.expect("it has more than a message")
+}
+
+/// Only the transaction decides about its half messages.
+pub(super) fn a_half_message_is_nobody_elses_to_end<T: Store>(stage: &Stage<T>) {
+    let timeline = &stage.subject;
+    let topic = stage.topics[0];
+    let own_id = || Some(OwnId { text: "half".into(), print: 1 });
+    let named = half(topic, Link::Id(stranger(topic, after(1))));
+    let id = stored(done(timeline, vec![order(named.with_extra(|e| e.own_id = own_id()))])[0]);
+    assert_eq!(cancel(timeline, &[id]), [CancelOutcome::Undecided]);
+    let other = entry(topic, after(5), message("other")).with_extra(|e| e.own_id = own_id());
+    let conflict = OnConflict::Replace;
+    let other = Order::Schedule { lane: Lane::Message, entry: other, conflict };
+    assert_eq!(refused(timeline, other), Refusal::OwnIdTaken(id));
+    assert_eq!(shown(timeline, id).state(), State::Prepared, "it is as it was");
+    let expected = Some(shown(timeline, id).key);
+    assert_eq!(done(timeline, vec![Order::Cancel { id, expected }]), [Done::Cancelled]);
+    assert_eq!(cancel(timeline, &[id]), [CancelOutcome::AlreadyCancelled]);
 }
 
 pub(super) fn entries_of_one_call_know_each_other<T: Store>(stage: &Stage<T>) {
