@@ -94,7 +94,7 @@ fn fill(common: &Common, options: &OwnIdsOptions, is_named: bool) -> Result<Stor
     let place = Place::fresh(common, disk_needed(options.pending, options.load.body + 64))?;
     let rig = Rig::open(place.path(), common)?;
     let sender = Sender::new(&rig, options.load, is_named);
-    let (cost, latency, sample) = sender.send_all(options.pending)?;
+    let (cost, (latency, sample)) = sender.send_all(options.pending)?;
     let what = if is_named { "with own ids" } else { "without" };
     say(&format!("{what:>14}  {:>12} /s", number(cost.rate())));
     let names = rig.engine.store().ids_size();
@@ -156,7 +156,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Sends the numbers from 0 on and keeps the ids of some.
-    fn send_all(&self, count: u64) -> Result<(Cost, Latency, Vec<(u64, MessageId)>)> {
+    fn send_all(&self, count: u64) -> Result<(Cost, Sent)> {
         let clock = SystemClock::new();
         let cpu = measure::cpu();
         let next = AtomicU64::new(0);
@@ -184,7 +184,7 @@ impl<'a> Sender<'a> {
             latency.add(&some);
             sample.extend(kept);
         }
-        Ok((cost, latency, sample))
+        Ok((cost, (latency, sample)))
     }
 
     fn send_new(&self, take: impl FnMut() -> Option<Vec<u64>>) -> Result<Sent> {

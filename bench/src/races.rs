@@ -7,6 +7,7 @@
 mod checks;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -26,7 +27,7 @@ const BATCH: usize = 1000;
 /// How long messages fall due in one round.
 const ROUND: Duration = Duration::from_secs(5);
 /// Fewest messages due each second, however slow the answers are.
-const RATE_MIN: u64 = 200;
+const RATE_MIN: u64 = 1000;
 /// How many connections try the same thing with a message that is contested.
 const RIVALS: usize = 3;
 /// A message is moved by this much, and up to twice that.
@@ -244,43 +245,36 @@ impl<'a> Race<'a> {
         Ok(targets)
     }
 
-    /// What each connection is to try, in the order of time.
-    fn plan(&mut self, targets: &[Target]) -> Vec<Vec<Try>> {
-        let connections = self.options.connections;
-        let mut plan = vec![Vec::new(); connections];
+    /// What is to be tried, in the order of time.
+    fn plan(&mut self, targets: &[Target]) -> Vec<Try> {
+        let mut plan = Vec::with_capacity(targets.len());
         let window_micros = self.options.window_ms * 1000;
         for (target, Target { due_ms, .. }) in targets.iter().enumerate() {
             let is_contested = self.random.below(100) < self.options.contested;
-            let rivals = if is_contested { RIVALS.min(connections) } else { 1 };
             let early = Duration::from_micros(window_micros);
             let late = Duration::from_micros(self.random.below(2 * window_micros + 1));
             let at = (Duration::from_millis(*due_ms) + late).saturating_sub(early);
-            for rival in 0..rivals {
+            for _ in 0..if is_contested { RIVALS } else { 1 } {
                 let later_ms = due_ms + LATER_MS + self.random.below(LATER_MS);
-                plan[(target + rival) % connections].push(Try {
-                    at,
-                    target,
-                    later_ms,
-                    is_contested,
-                });
+                plan.push(Try { at, target, later_ms, is_contested });
             }
         }
-        for tries in &mut plan {
-            tries.sort_by_key(|one| one.at);
-        }
+        plan.sort_by_key(|one| one.at);
         plan
     }
 
+    /// Whichever connection is free does what is next.
     fn race(&mut self, targets: &[Target]) -> Result<Answers> {
         let plan = self.plan(targets);
+        let next = AtomicUsize::new(0);
+        let take = || plan.get(next.fetch_add(1, Ordering::Relaxed));
         let (deed, address, window_ms) = (self.deed, self.address, self.options.window_ms);
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (number, tries) in plan.iter().enumerate() {
+            for number in 0..self.options.connections {
                 let thread = std::thread::Builder::new().name(format!("bench-race-{number}"));
-                let connection = Connection::open(address)?;
-                let work = move || Racer::new(deed, connection, window_ms).run(targets, tries);
-                threads.push(thread.spawn_scoped(scope, work)?);
+                let racer = Racer::new(deed, Connection::open(address)?, window_ms);
+                threads.push(thread.spawn_scoped(scope, move || racer.run(targets, take))?);
             }
             let mut all = Answers { tried: Vec::new(), latency: Latency::new(), in_time: 0 };
             for thread in threads {
@@ -341,7 +335,7 @@ impl<'a> Race<'a> {
         // Answers that come too slowly push the tries out of the window.
         if share < 0.5 {
             self.rate = (self.rate * 2 / 3).max(RATE_MIN);
-        } else if share > 0.8 {
+        } else if share > 0.7 {
             self.rate = (self.rate * 6 / 5).min(self.options.rate);
         }
     }
@@ -361,10 +355,13 @@ impl Racer {
         Self { deed, connection, window, clock: SystemClock::new() }
     }
 
-    fn run(mut self, targets: &[Target], tries: &[Try]) -> Result<Answers> {
-        let tried = Vec::with_capacity(tries.len());
-        let mut answers = Answers { tried, latency: Latency::new(), in_time: 0 };
-        for one in tries {
+    fn run<'a>(
+        mut self,
+        targets: &[Target],
+        take: impl Fn() -> Option<&'a Try>,
+    ) -> Result<Answers> {
+        let mut answers = Answers { tried: Vec::new(), latency: Latency::new(), in_time: 0 };
+        while let Some(one) = take() {
             let target = &targets[one.target];
             let request = self.request(target, one);
             pause(one.at.saturating_sub(self.clock.read().wall));

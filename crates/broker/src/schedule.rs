@@ -1,7 +1,7 @@
 //! Schedule: from what a producer asks to an entry on the timeline.
 //!
 //! Everything is checked before anything is stored; a batch is stored whole or not at all. Messages
-//! that have a name or come round take a longer way, in [`orders`].
+//! that have a name or come round take a longer way, in `orders.rs`.
 
 mod orders;
 

@@ -69,17 +69,20 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn produce(&self, mut source: Client, mut target: Client, mut dice: Dice) {
+    fn produce(&self, [source, target]: [SocketAddr; 2], mut dice: Dice) {
         let each = (self.rate / REQUESTS_PER_SECOND).max(1);
         let interval = Duration::from_secs(1) / u32::try_from(REQUESTS_PER_SECOND).unwrap();
         let mut number = SHORT;
+        let mut client = (false, Client::connect(source).unwrap());
         let mut turn = Instant::now();
         while !self.done.load(Ordering::SeqCst) {
             let to_target = self.is_moved.load(Ordering::SeqCst);
-            let client = if to_target { &mut target } else { &mut source };
+            if to_target && !client.0 {
+                client = (true, Client::connect(target).unwrap());
+            }
             let wait_ms = |_| dice.within(20, SHORT_WAIT_MS);
             let waits: Vec<u64> = (0..each).map(wait_ms).collect();
-            let answers = send(client, number, &waits);
+            let answers = send(&mut client.1, number, &waits);
             let answered_ms = wall_ms();
             let mut sent = self.sent.lock().unwrap();
             for due_ms in answers {
@@ -379,13 +382,12 @@ fn every_message_of_a_topic_that_moves_is_delivered_by_one_of_two_servers() {
     };
     fill(&traffic, &mut source.client(), messages);
     let begun_ms = wall_ms();
-    let mut follower = Follower::new(target.client());
-    let mut at_target = std::thread::scope(|scope| {
+    let (mut follower, mut at_target) = std::thread::scope(|scope| {
         let _brake = Brake(&traffic.done);
-        let (clients, traffic) = ((source.client(), target.client()), &traffic);
+        let (addresses, traffic) = ([source.address(), target.address()], &traffic);
         scope.spawn(move || {
             let _brake = Brake(&traffic.done);
-            traffic.produce(clients.0, clients.1, Dice::new(seed));
+            traffic.produce(addresses, Dice::new(seed));
         });
         let reader = Follower::new(source.client());
         scope.spawn(move || {
@@ -409,11 +411,13 @@ fn every_message_of_a_topic_that_moves_is_delivered_by_one_of_two_servers() {
             traffic.lateness(cut_off_span),
         );
         move_over(traffic, &source, &target, &directory.path().join("orders.ndjson"));
+        let mut follower = Follower::new(target.client());
         let delivered = end_series(traffic, &mut target.client(), &mut follower);
         traffic.done.store(true, Ordering::SeqCst);
-        delivered
+        (follower, delivered)
     });
     deliver_all(&traffic, &mut target.client());
+    follower.reconnect(target.client());
     follower.follow(|delivery| at_target.push(delivery));
     judge(&traffic, messages, &at_target);
     source.check_log();

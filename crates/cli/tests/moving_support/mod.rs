@@ -249,6 +249,11 @@ impl Follower {
         Self { client, offsets: [0; PARTITIONS] }
     }
 
+    /// Goes on over another connection; one that is not used for a while is closed.
+    pub fn reconnect(&mut self, client: Client) {
+        self.client = client;
+    }
+
     /// Gives everything that has been delivered since the last time.
     pub fn follow(&mut self, mut each: impl FnMut(Delivery)) {
         for (partition, offset) in self.offsets.iter_mut().enumerate() {

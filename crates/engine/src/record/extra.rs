@@ -268,9 +268,8 @@ mod tests {
             prop_assert_eq!(patch.order, 7);
             let mut put = Vec::new();
             put_id(&mut put, id);
-            let place = bytes.get_mut(patch.offset..patch.offset + LINK_BYTES).unwrap();
-            place.copy_from_slice(&put);
-            let extra = decode(&mut bytes.get(3..).unwrap()).unwrap();
+            bytes.splice(patch.offset..patch.offset + LINK_BYTES, put);
+            let extra = decode(&mut bytes.split_at(3).1).unwrap();
             prop_assert_eq!(extra.links, vec![Link::Id(id); 2]);
         }
     }

@@ -147,7 +147,7 @@ mod tests {
             assert_eq!((read, rest), (settings, &[][..]));
             for length in 0..bytes.len() {
                 let mut read = TopicSettings::default();
-                assert_eq!(decode(&mut bytes.get(..length).unwrap(), &mut read), Err(Malformed));
+                assert_eq!(decode(&mut bytes.split_at(length).0, &mut read), Err(Malformed));
             }
         }
     }
