@@ -35,7 +35,7 @@ const ACTIVE_MAX: usize = 200;
 /// Messages sent again at once.
 const AGAIN: usize = 500;
 /// Cycles of the run that everybody makes.
-const CYCLES: u64 = 25;
+const CYCLES: u64 = 20;
 /// From this many cycles on the process may live longer between two kills.
 const CYCLES_LONG: u64 = 100;
 /// What is not due soon is due after this, in milliseconds.
