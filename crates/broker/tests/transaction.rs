@@ -287,7 +287,7 @@ fn the_same_prepare_again_is_told_the_first_answer() {
 fn the_same_prepare_from_many_threads_is_stored_once() {
     let office = office();
     let topic = office.topic("orders");
-    for round in 0..20 {
+    for round in 0..400 {
         let name = format!("n{round}");
         let before = office.pending();
         let answers: Vec<_> = thread::scope(|scope| {

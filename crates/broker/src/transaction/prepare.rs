@@ -37,7 +37,15 @@ impl<T: Timeline> Desk<T> {
                 // Its own ids decide; without a name of its own it is not found again.
                 Named::Other => {}
             }
-            self.inner.check_names(&draft.halves).await?;
+            if let Err(taken) = self.inner.check_names(&draft.halves).await {
+                // Perhaps by the very same prepare, which was stored since its name was asked for.
+                if let Some(own) = &name
+                    && let Named::Same(stored) = self.inner.named(own).await?
+                {
+                    return Ok(again(&stored));
+                }
+                return Err(taken);
+            }
         }
         self.inner.store(draft, policy, name).await
     }
