@@ -237,7 +237,9 @@ impl Runner {
         };
         let mut effects = Vec::new();
         for (id, outcome) in ids.into_iter().zip(outcomes) {
+            let shown = self.world.alive.get(&id).map(PendingEntry::state);
             let expected = match self.ended(id) {
+                None if shown == Some(State::Prepared) => CancelOutcome::Undecided,
                 None => CancelOutcome::Cancelled,
                 Some(Some(State::Delivered)) => CancelOutcome::AlreadyDelivered,
                 Some(Some(_)) => CancelOutcome::AlreadyCancelled,
