@@ -5,7 +5,7 @@
 
 mod store_support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use punctual_engine::Options;
 use punctual_engine::disk::{Disk as _, Open, RealDisk};
 use punctual_engine::journal::change::Draft;
-use punctual_engine::store::{InLogs, Outcome, Request, Store};
-use punctual_model::ports::{ArmLimit, CancelOutcome, Forecast, PendingQuery};
+use punctual_engine::store::{InLogs, Outcome, Request, Revision, Store};
+use punctual_model::ports::{ArmLimit, CancelOutcome, Forecast, Order, PendingQuery, Revised};
 use punctual_model::{
     Basis, Entry, Key, Lane, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName,
     TopicSettings,
@@ -172,9 +172,13 @@ impl Crowd {
 
     fn cancel(&mut self, count: usize) {
         let all: Vec<MessageId> = self.pending.keys().copied().collect();
-        let ids: Vec<MessageId> = (0..count).map(|_| all[self.dice.place(all.len())]).collect();
-        let request = Request::Cancel(ids.clone(), InLogs::Unknown);
-        assert!(self.store.commit(vec![request]).remove(0).is_ok());
+        let ids: BTreeSet<MessageId> =
+            (0..count).map(|_| all[self.dice.place(all.len())]).collect();
+        // Half messages end by orders only.
+        let order = |id: &MessageId| Order::Cancel { id: *id, expected: None };
+        let orders: Vec<Order> = ids.iter().map(order).collect();
+        let answer = self.store.commit(vec![Request::Revise(Revision::new(&orders, at(0)))]);
+        assert!(matches!(answer[..], [Ok(Outcome::Revised(Revised::Done(_)))]), "{answer:?}");
         for id in ids {
             self.pending.remove(&id);
         }
