@@ -83,6 +83,8 @@ fn a_job_ends_with_the_broker_and_a_new_one_goes_on() {
     fill(&market, &consumer, 1200);
     market.valve.shut();
     let id = consumer.redrive(Redrive::default()).unwrap();
+    // Or one of those below, which are to be refused, might take the letters from it.
+    wait_until("step of the job", || market.valve.is_holding());
     let stopping = std::thread::scope(|scope| {
         let stop = scope.spawn(|| market.broker.stop());
         let open = Finally(|| market.valve.open());

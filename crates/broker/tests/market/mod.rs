@@ -251,6 +251,11 @@ impl Valve {
         *self.state.lock() = Flow::Shut(Vec::new());
     }
 
+    /// Whether it holds something back.
+    pub(crate) fn is_holding(&self) -> bool {
+        matches!(&*self.state.lock(), Flow::Shut(held) if !held.is_empty())
+    }
+
     pub(crate) fn refuse(&self) {
         *self.state.lock() = Flow::Refuse;
     }
