@@ -111,7 +111,9 @@ fn g28_a_change_moves_pauses_and_edits_under_the_same_id() {
     assert_eq!((stale.status, stale.code().as_str()), (409, "version_conflict"));
     let paused = server.patch(&path, r#"{"paused":true}"#).json();
     assert_eq!(paused["state"], "paused");
-    assert!(paused["remaining"].as_str().unwrap().starts_with("1h59m"), "{paused}");
+    // All of it, if both came within one millisecond.
+    let remaining = paused["remaining"].as_str().unwrap();
+    assert!(remaining.starts_with("1h59m") || remaining == "2h", "{paused}");
     assert_eq!(ids(&server.get("/v1/topics/orders/scheduled").json()), [""; 0]);
     let listed = server.get("/v1/topics/orders/scheduled?state=paused").json();
     assert_eq!(
