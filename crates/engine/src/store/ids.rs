@@ -7,7 +7,6 @@ use punctual_model::limits::REMEMBERED;
 use punctual_model::ports::StoreError;
 use punctual_model::{MessageId, Timestamp};
 
-use crate::disk;
 use crate::ids::{self, Name, Value};
 use crate::journal::Position;
 use crate::store::Store;
@@ -59,7 +58,7 @@ impl Store {
                 self.frozen.fetch_sub(1, Ordering::Release);
                 Ok(true)
             }
-            Err(error) => Err(self.give_up_ids(number, error)),
+            Err(error) => Err(self.give_up("ids", &ids::path(number), error)),
         }
     }
 
@@ -93,10 +92,10 @@ impl Store {
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::error!(?old, "files of ids with damage are not merged");
-                self.remove_ids(number)?;
+                self.remove_remains("ids", &ids::path(number))?;
                 Ok(false)
             }
-            Err(error) => Err(self.give_up_ids(number, error)),
+            Err(error) => Err(self.give_up("ids", &ids::path(number), error)),
         }
     }
 
@@ -118,27 +117,5 @@ impl Store {
         let standing = states.of(place.key.sequence.lane()).standing(place, stamp);
         drop(states);
         Ok(remembered(standing, place.key.due, times).unwrap_or(false))
-    }
-
-    fn give_up_ids(&self, number: u64, error: io::Error) -> StoreError {
-        if !disk::is_full(&error) {
-            return self.trust.lose("ids", error);
-        }
-        if let Err(error) = self.remove_ids(number) {
-            return error;
-        }
-        match self.reserve.spend() {
-            Ok(_) => StoreError::Full,
-            Err(error) => self.trust.lose("reserve", error),
-        }
-    }
-
-    fn remove_ids(&self, number: u64) -> Result<(), StoreError> {
-        match self.disk.remove(&ids::path(number)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.trust.lose("ids", error))
-            }
-            _ => Ok(()),
-        }
     }
 }

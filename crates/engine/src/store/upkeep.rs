@@ -158,7 +158,7 @@ impl Store {
                 drop((table, frozen));
                 Ok(true)
             }
-            Err(error) => Err(self.give_up_run(number, error)),
+            Err(error) => Err(self.give_up("run", &run::path(number), error)),
         }
     }
 
@@ -193,10 +193,10 @@ impl Store {
                 drop(state);
                 if error.kind() == io::ErrorKind::InvalidData {
                     tracing::error!(?numbers, "runs with damage are not merged");
-                    self.remove_run(number)?;
+                    self.remove_remains("run", &run::path(number))?;
                     return Ok(false);
                 }
-                return Err(self.give_up_run(number, error));
+                return Err(self.give_up("run", &run::path(number), error));
             }
         };
         let mut state = track.state.lock();
@@ -213,12 +213,12 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes the remains of a run that could not be written.
-    fn give_up_run(&self, number: u64, error: io::Error) -> StoreError {
+    /// Removes the remains of a file that could not be written, and says what that means.
+    pub(super) fn give_up(&self, what: &'static str, path: &Path, error: io::Error) -> StoreError {
         if !disk::is_full(&error) {
-            return self.trust.lose("run", error);
+            return self.trust.lose(what, error);
         }
-        if let Err(error) = self.remove_run(number) {
+        if let Err(error) = self.remove_remains(what, path) {
             return error;
         }
         match self.reserve.spend() {
@@ -227,10 +227,11 @@ impl Store {
         }
     }
 
-    fn remove_run(&self, number: u64) -> Result<(), StoreError> {
-        match self.disk.remove(&run::path(number)) {
+    /// Removes a file, if it is there.
+    pub(super) fn remove_remains(&self, what: &'static str, path: &Path) -> Result<(), StoreError> {
+        match self.disk.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(self.trust.lose("run", error))
+                Err(self.trust.lose(what, error))
             }
             _ => Ok(()),
         }
@@ -331,42 +332,44 @@ impl Store {
     }
 
     fn give_back(&self, kept: &Kept) -> io::Result<()> {
-        let mut needed: BTreeSet<u64> = BTreeSet::new();
+        let mut runs: BTreeSet<u64> = BTreeSet::new();
+        let mut id_files: BTreeSet<u64> = BTreeSet::new();
         for refs in [&kept.newest, &kept.older] {
-            needed.extend(refs.runs.iter().map(|(_, number, _)| *number));
+            runs.extend(refs.runs.iter().map(|(_, number, _)| *number));
+            id_files.extend(&refs.ids);
         }
-        let next_run = self.next_run.load(Ordering::Relaxed);
+        // Before what is there now is looked at: what is made later has a higher number.
+        let next = self.next_run.load(Ordering::Relaxed);
         for (_, track) in self.tracks.iter() {
-            needed.extend(track.state.lock().runs.keys());
+            runs.extend(track.state.lock().runs.keys());
         }
-        let mut removed = false;
-        for name in self.disk.list(Path::new(run::DIR))? {
-            let unused = |number: &u64| *number < next_run && !needed.contains(number);
-            if let Some(number) = run::number(&name).filter(unused) {
-                self.disk.remove(&run::path(number))?;
-                removed = true;
-            }
-        }
-        if removed {
-            self.disk.sync_dir(Path::new(run::DIR))?;
-        }
-        self.give_back_ids(kept, next_run)?;
+        id_files.extend(self.ids.read().files());
+        self.remove_unused(run::DIR, run::number, |number| {
+            number >= next || runs.contains(&number)
+        })?;
+        self.remove_unused(ids::DIR, ids::number, |number| {
+            number >= next || id_files.contains(&number)
+        })?;
         self.punch(kept)?;
         self.writer.lock().recycle(kept.older.journal.min(kept.newest.journal))
     }
 
-    fn give_back_ids(&self, kept: &Kept, next_run: u64) -> io::Result<()> {
-        let mut needed: BTreeSet<u64> = self.ids.read().files().into_iter().collect();
-        needed.extend(kept.newest.ids.iter().chain(&kept.older.ids));
+    /// Removes the numbered files of a directory that nothing needs.
+    fn remove_unused(
+        &self,
+        dir: &str,
+        number_of: fn(&str) -> Option<u64>,
+        is_needed: impl Fn(u64) -> bool,
+    ) -> io::Result<()> {
+        let dir = Path::new(dir);
         let mut removed = false;
-        for name in self.disk.list(Path::new(ids::DIR))? {
-            let unused = |number: &u64| *number < next_run && !needed.contains(number);
-            if let Some(number) = ids::number(&name).filter(unused) {
-                self.disk.remove(&ids::path(number))?;
+        for name in self.disk.list(dir)? {
+            if number_of(&name).is_some_and(|number| !is_needed(number)) {
+                self.disk.remove(&dir.join(name))?;
                 removed = true;
             }
         }
-        if removed { self.disk.sync_dir(Path::new(ids::DIR)) } else { Ok(()) }
+        if removed { self.disk.sync_dir(dir) } else { Ok(()) }
     }
 
     fn punch(&self, kept: &Kept) -> io::Result<()> {
