@@ -4,8 +4,10 @@
 
 pub(crate) mod listener;
 mod socket;
-mod router;
-mod access;
+mod routes;
+mod call;
+mod flow;
+mod origin;
 pub(crate) mod shared;
 mod body;
 mod reply;

@@ -7,6 +7,7 @@ pub mod config;
 pub mod tasks;
 mod virtual_time;
 pub mod app;
+mod access;
 mod audit;
 mod shown;
 mod http;

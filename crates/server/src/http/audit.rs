@@ -14,18 +14,18 @@ use punctual_api::{Code, Problem};
 use punctual_broker::audit::Entry;
 use punctual_model::TopicName;
 
-use crate::http::access::Caller;
+use crate::access::Caller;
 use crate::http::page::take_limit;
 use crate::http::problem::{of_audit, of_broken_off};
 use crate::http::reply::{Reply, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 
 /// Longest text of a detail, in bytes; the rest is left out.
 const DETAIL_BYTES_MAX: usize = 4 << 10;
 
 /// Who asks, and from where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     caller: Caller,
     address: IpAddr,
@@ -36,8 +36,13 @@ impl Asker {
         Self { caller, address: from.ip() }
     }
 
+    /// Who it is.
+    pub(crate) const fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
     /// The asker as the record names it.
-    pub(crate) fn who(self) -> Arc<str> {
+    pub(crate) fn who(&self) -> Arc<str> {
         self.to_string().into()
     }
 }

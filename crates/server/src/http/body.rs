@@ -11,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use crate::http::messages::require_json;
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 
 /// How large a body may be, and the code for one that is larger.

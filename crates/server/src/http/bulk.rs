@@ -17,7 +17,7 @@ use crate::http::messages::known;
 use crate::http::pending::filter;
 use crate::http::problem::of_bulk;
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 

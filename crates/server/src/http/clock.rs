@@ -11,7 +11,7 @@ use punctual_model::limits::{DELAY_CEILING, JSON_DEPTH_MAX};
 use crate::http::body::take_json;
 use crate::http::problem::{of_broken_off, of_store};
 use crate::http::reply::{Reply, json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::time;
 
 /// Largest request to move time.

@@ -16,7 +16,7 @@ use crate::http::groups::{blocking, found};
 use crate::http::messages::{READ_LIMITS, partition};
 use crate::http::problem::{of_group, of_invalid};
 use crate::http::reply::{Reply, json, json_text_holding};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::time;
 
 /// Largest request with receipts.

@@ -20,7 +20,7 @@ use crate::http::messages::READ_LIMITS;
 use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
 use crate::http::problem::{of_broken_off, of_job};
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::time;
 use crate::shown::content;
 

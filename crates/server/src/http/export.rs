@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::http::messages::known;
 use crate::http::page::{cursor_of, read_cursor};
 use crate::http::reply::{Cut, Reply, written};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::shown::{content, repeat_view};
 

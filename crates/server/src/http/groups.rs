@@ -23,7 +23,7 @@ use crate::http::body::take_json;
 use crate::http::page::take_limit;
 use crate::http::problem::{of_broken_off, of_group};
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 use crate::push;

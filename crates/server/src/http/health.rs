@@ -5,7 +5,7 @@ use punctual_api::{Code, Problem};
 use serde::Serialize;
 
 use crate::http::reply::{Reply, json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 
 #[derive(Serialize)]
 struct Status {

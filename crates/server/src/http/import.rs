@@ -27,7 +27,7 @@ use crate::http::export::{NDJSON, turn};
 use crate::http::messages::{READ_LIMITS, require_type};
 use crate::http::problem::{of_change, of_schedule, of_store};
 use crate::http::reply::{Reply, json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 

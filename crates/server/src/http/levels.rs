@@ -13,7 +13,7 @@ use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::problem::{of_broken_off, of_store};
 use crate::http::reply::{Reply, json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::time;
 
 /// Largest request about levels.

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
-use crate::http::router;
+use crate::http::flow;
 use crate::http::shared::Shared;
 use crate::http::socket::{Activity, Patience, Socket};
 
@@ -125,7 +125,7 @@ async fn connection(
         // In HTTP/2 the library sees that the peer is gone, and drops the request.
         let peer = (request.version() < Version::HTTP_2).then(|| peer.clone());
         async move {
-            let answer = router::answer(shared, request, (peer, from)).await;
+            let answer = flow::answer(shared, request, (peer, from)).await;
             Ok::<_, Infallible>(answer.map(|body| body.during(under_way)))
         }
     });

@@ -21,7 +21,7 @@ use crate::http::asked::{headers, to_request, when};
 use crate::http::body::{self, SizeLimit, take_json};
 use crate::http::problem::{of_broken_off, of_change, of_schedule, of_store};
 use crate::http::reply::{Reply, json, json_holding, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 use crate::http::topics::is_shown;

@@ -13,7 +13,7 @@ use punctual_model::{Buckets, TopicName};
 use crate::app::StoreFigures;
 use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::topics::is_shown;
 use crate::push::Counts;
 

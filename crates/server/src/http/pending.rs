@@ -13,7 +13,7 @@ use crate::http::messages::known;
 use crate::http::page::{PAGE_BYTES_MAX, cursor_of, fitting, take_cursor, take_limit};
 use crate::http::problem::of_store;
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::time;
 use crate::shown::{report_view, series_view};
 

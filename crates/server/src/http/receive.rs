@@ -24,7 +24,7 @@ use crate::http::groups::blocking;
 use crate::http::page::{PAGE_BYTES_MAX, fitting};
 use crate::http::problem::{of_broken_off, of_group};
 use crate::http::reply::{Reply, large_json_text};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::socket::Peer;
 use crate::http::time;

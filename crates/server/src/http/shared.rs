@@ -9,9 +9,9 @@ use tokio::sync::Semaphore;
 use crate::app::{Broker, StoreFigures};
 use crate::audit::AuditRecord;
 use crate::config::{Config, HttpConfig};
-use crate::http::access::Hosts;
+use crate::http::origin::Hosts;
 use crate::http::page::PAGE_BYTES_MAX;
-use crate::http::router::Router;
+use crate::http::routes::Router;
 use crate::push::{Allowed, Figures};
 use crate::tasks::Tasks;
 

@@ -18,7 +18,7 @@ use crate::http::messages::partition;
 use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
 use crate::http::problem::{of_broken_off, of_topic};
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::settings::{changed, view};
 use crate::http::shared::Shared;
 use crate::shown::content;

@@ -29,7 +29,7 @@ use crate::http::page::{cursor_of, take_cursor, take_limit};
 use crate::http::problem::{of_broken_off, of_decide, of_prepare, of_store};
 use crate::http::receive::gone;
 use crate::http::reply::{Reply, json_holding, large_json};
-use crate::http::router::Call;
+use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 use crate::push;

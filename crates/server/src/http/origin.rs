@@ -1,76 +1,9 @@
-//! Who may ask: the permission every route declares, and the proof that no foreign web page asks.
-//!
-//! There is no authentication yet. Until there is, only the loopback interface is listened on and
-//! everybody there is the operator; the table of permissions stands, so that nothing is open by
-//! oversight once there are callers of different rights.
+//! The proof that no foreign web page asks: names this server answers to, and origins.
 
 use std::net::SocketAddr;
 
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use punctual_api::{Code, Problem};
-
-/// What a route lets its caller do. A route cannot be declared without one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Permission {
-    /// Anybody, without credentials: is it alive.
-    Anybody,
-    /// See figures about the whole broker.
-    Observe,
-    /// Send messages to a topic.
-    Send,
-    /// Read messages of a topic, pending or delivered.
-    Read,
-    /// Cancel messages of a topic.
-    Cancel,
-    /// Change pending messages of a topic.
-    Change,
-    /// Receive messages for a group, and say what became of them.
-    Consume,
-    /// See topics and groups and their settings.
-    See,
-    /// Make, change and remove topics and groups, decide about dead letters, and change many
-    /// messages at once.
-    Manage,
-    /// See who changed what.
-    Audit,
-}
-
-/// Who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// Somebody on this machine, where no authentication is configured.
-    Local,
-}
-
-impl Caller {
-    /// Refuses what the caller may not do. Every permission is named: a new one is refused until
-    /// somebody decides.
-    pub(crate) fn require(self, permission: Permission) -> Result<(), Problem> {
-        let allowed = match (self, permission) {
-            (_, Permission::Anybody) => true,
-            (
-                Self::Local,
-                Permission::Observe
-                | Permission::Send
-                | Permission::Read
-                | Permission::Cancel
-                | Permission::Change
-                | Permission::Consume
-                | Permission::See
-                | Permission::Manage
-                | Permission::Audit,
-            ) => true,
-        };
-        if allowed { Ok(()) } else { Err(Code::Forbidden.into()) }
-    }
-
-    /// What the record of changes calls the caller.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-        }
-    }
-}
 
 /// The names this server answers to. A name that a foreign page made to point here is not one.
 #[derive(Debug)]

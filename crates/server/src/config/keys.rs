@@ -1,0 +1,213 @@
+//! Every key of the configuration: its name, kind, default and meaning, in one table.
+//!
+//! The parser, the reference page, `config print` and the reload read this table and nothing else.
+//! A key that is not marked [`Key::reload`] never changes while the server runs, and none can be
+//! changed over a listener.
+
+use std::fmt;
+
+use self::Kind::{
+    Address, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth,
+};
+
+/// A key of the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Section and key: `http.listen`.
+    pub name: &'static str,
+    /// What its value is.
+    pub kind: Kind,
+    /// What holds when nobody says anything, as one would write it.
+    pub default: &'static str,
+    /// Whether a running server takes a new value when it is asked to read its configuration again.
+    pub reload: bool,
+    /// What it means.
+    pub about: &'static str,
+}
+
+impl Key {
+    /// Whether its value is shown to nobody.
+    #[must_use]
+    pub const fn secret(&self) -> bool {
+        matches!(self.kind, Kind::Secret)
+    }
+
+    /// The section it is in.
+    #[must_use]
+    pub fn section(&self) -> &'static str {
+        self.name.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// The environment variable that sets it.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("PUNCTUAL_{}", self.name.replace('.', "__").to_ascii_uppercase())
+    }
+
+    /// The same key, taken anew by a running server.
+    const fn live(self) -> Self {
+        Self { reload: true, ..self }
+    }
+}
+
+/// What the value of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An address and a port.
+    Address,
+    /// `true` or `false`.
+    Truth,
+    /// A whole number.
+    Count,
+    /// A number from 0 to 1.
+    Fraction,
+    /// A length of time.
+    Time,
+    /// A number of bytes.
+    Bytes,
+    /// A file or a directory.
+    Path,
+    /// Any number of texts.
+    List,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Some text.
+    Text,
+    /// Some text that is shown to nobody.
+    Secret,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("address and port"),
+            Self::Truth => f.write_str("true or false"),
+            Self::Count => f.write_str("whole number"),
+            Self::Fraction => f.write_str("number from 0 to 1"),
+            Self::Time => f.write_str("duration"),
+            Self::Bytes => f.write_str("bytes"),
+            Self::Path => f.write_str("path"),
+            Self::List => f.write_str("list of texts"),
+            Self::Choice(words) => f.write_str(&words.join(", ")),
+            Self::Text => f.write_str("text"),
+            Self::Secret => f.write_str("secret"),
+        }
+    }
+}
+
+const fn key(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    about: &'static str,
+) -> Key {
+    Key { name, kind, default, reload: false, about }
+}
+
+
+/// Every key there is, section by section.
+#[rustfmt::skip]
+pub const KEYS: &[Key] = &[
+    key("http.listen", Address, "127.0.0.1:7070", "address of the HTTP and gRPC listener; one that others can reach needs `auth.enabled`"),
+    key("http.insecure", Truth, "false", "whether an address that others can reach may be served without TLS, for instance behind a proxy that ends it"),
+    key("http.hosts", List, "", "further names in the Host header to answer to").live(),
+    key("http.cors_origins", List, "", "origins whose web pages may call the API, like `https://console.example`; none by default").live(),
+    key("http.connections_max", Count, "1024", "most connections at one time").live(),
+    key("http.connections_per_address_max", Count, "1024", "most connections at one time from one address").live(),
+    key("http.header_timeout", Time, "10s", "longest time for a request's head to arrive").live(),
+    key("http.idle_timeout", Time, "60s", "longest time a connection may wait for its next request").live(),
+    key("http.body_idle_timeout", Time, "10s", "longest pause while a body arrives or an answer leaves").live(),
+    key("http.body_timeout", Time, "2m", "longest time for a request's body to arrive").live(),
+    key("http.drain_timeout", Time, "10s", "longest time requests under way are waited for at the end").live(),
+    key("http.held_bytes_max", Bytes, "128MiB", "most bytes of requests held at one time"),
+    key("tls.cert_file", Path, "", "PEM file of the server's certificate and those between it and its authority; with it everything is served over TLS"),
+    key("tls.key_file", Path, "", "PEM file of the certificate's private key"),
+    key("tls.client_ca_file", Path, "", "PEM file of the authorities whose client certificates are accepted"),
+    key("tls.client_auth", Choice(&["required", "optional"]), "required", "whether a client must show a certificate, where `tls.client_ca_file` is set"),
+    key("tls.handshake_timeout", Time, "10s", "longest time for a TLS handshake").live(),
+    key("auth.enabled", Truth, "false", "whether callers must say who they are and may do only what they were granted"),
+    key("auth.admin_token", Secret, "", "token that may do everything; without it one is made at the first start and written into the data directory").live(),
+    key("auth.admin_token_file", Path, "", "file that holds `auth.admin_token`, instead of the token itself").live(),
+    key("store.data", Path, "./punctual-data", "directory of the data"),
+    key("store.durability", Choice(&["fsync", "interval", "os"]), "fsync", "when a write is on disk: before it is acknowledged, at most `store.interval` later, or when the operating system likes"),
+    key("store.interval", Time, "100ms", "time between two flushes with `store.durability = \"interval\"`"),
+    key("store.memory", Bytes, "256MiB", "memory for messages on their way to and from the disk"),
+    key("limits.body_bytes_max", Bytes, "4MiB", "largest body of a message").live(),
+    key("limits.delay_max", Time, "40d", "longest delay").live(),
+    key("topics.auto_create", Truth, "true", "whether a topic comes into being at its first use").live(),
+    key("push.allow", List, "", "what may be pushed to though it is not public: `10.0.0.0/8`, `hooks.lan:8080`").live(),
+    key("push.ca_file", Path, "", "PEM file of authorities that pushes trust besides the system's"),
+    key("push.check_secret", Secret, "", "secret that questions about transactions are signed with"),
+    key("push.check_secret_file", Path, "", "file that holds `push.check_secret`, instead of the secret itself"),
+    key("log.format", Choice(&["text", "json"]), "text", "how log lines are written: for people, or one JSON object a line").live(),
+    key("log.level", List, "info", "what is logged: `off`, `error`, `warn`, `info`, `debug` or `trace`; for single parts as in `info,punctual_server::push=debug`").live(),
+    key("otel.endpoint", Text, "", "where traces are sent to by OTLP over gRPC: `http://127.0.0.1:4317`; without it there are none"),
+    key("otel.sample", Fraction, "1.0", "share of the traces begun here that are recorded; a caller's own decision is kept").live(),
+    key("otel.service_name", Text, "punctual", "name of this server in traces"),
+];
+
+/// The key of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The known name most like that one. A key that is only in the wrong section is named before
+/// others that merely look alike.
+pub(crate) fn nearest(name: &str) -> &'static str {
+    let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+    let wanted = last(name);
+    let unlike = |known: &Key| (last(known.name) != wanted, distance(name, known.name));
+    KEYS.iter().min_by_key(|known| unlike(known)).expect("there are keys").name
+}
+
+/// How many characters must be put in, left out or changed to get from one text to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stand_section_by_section_and_once() {
+        let mut seen: Vec<&str> = Vec::new();
+        for key in KEYS {
+            let section = key.section();
+            assert!(seen.last() == Some(&section) || !seen.contains(&section), "{section}");
+            seen.push(section);
+            assert_eq!(KEYS.iter().filter(|other| other.name == key.name).count(), 1);
+        }
+    }
+
+    #[test]
+    fn no_secret_has_a_default() {
+        assert!(KEYS.iter().filter(|key| key.secret()).all(|key| key.default.is_empty()));
+    }
+
+    #[test]
+    fn the_nearest_name_looks_beyond_the_section() {
+        assert_eq!(nearest("http.listen_on"), "http.listen");
+        assert_eq!(nearest("server.listen"), "http.listen");
+        assert_eq!(nearest("http.durability"), "store.durability");
+        assert_eq!(nearest("store.durabilty"), "store.durability");
+        assert_eq!(nearest("topic.auto_create"), "topics.auto_create");
+    }
+
+    #[test]
+    fn a_variable_follows_from_the_name() {
+        assert_eq!(find("http.listen").unwrap().variable(), "PUNCTUAL_HTTP__LISTEN");
+    }
+}
