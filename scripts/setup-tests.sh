@@ -25,6 +25,8 @@ fi
 
 # What cron series are compared with.
 "$(dirname "$0")/cron-oracle.sh" --install || missing+=("Python 3.9 or newer with pip")
+# What traces are sent to.
+"$(dirname "$0")/otlp-receiver.sh" --install || missing+=("Python 3.9 or newer with pip")
 
 if ! have cargo; then
     missing+=("Rust 1.95 or newer, with cargo")

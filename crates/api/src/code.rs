@@ -77,6 +77,9 @@ codes! {
     InvalidLevels, "invalid_levels", 400, "These are not eighteen delay levels";
     InvalidCheck, "invalid_check", 400, "Producers cannot be asked like that";
     InvalidUrl, "invalid_url", 400, "The address cannot be called";
+    InvalidAppKey, "invalid_app_key", 400, "This cannot be the key of an app";
+    InvalidPermission, "invalid_permission", 400, "This is not a permission of an app";
+    Unauthenticated, "unauthenticated", 401, "The caller must say who it is";
     CrossOrigin, "cross_origin", 403, "A page of another origin may not ask this";
     Forbidden, "forbidden", 403, "The caller may not do this";
     NotFound, "not_found", 404, "There is no such message";
@@ -84,6 +87,7 @@ codes! {
     GroupNotFound, "group_not_found", 404, "There is no such group";
     JobNotFound, "job_not_found", 404, "There is no such job";
     TransactionNotFound, "transaction_not_found", 404, "There is no such transaction";
+    AppNotFound, "app_not_found", 404, "There is no such app";
     RouteNotFound, "route_not_found", 404, "There is nothing at this address";
     MethodNotAllowed, "method_not_allowed", 405, "This address does not take that method";
     RequestTimeout, "request_timeout", 408, "The request took too long to arrive";
@@ -100,15 +104,21 @@ codes! {
     ReservedTopic, "reserved_topic", 409, "The topic belongs to a group";
     GroupNameTaken, "group_name_taken", 409, "A topic has a name that the group needs";
     TooManyGroups, "too_many_groups", 409, "There are as many groups as the broker takes";
+    AppExists, "app_exists", 409, "There is an app with this key";
+    AppReserved, "app_reserved", 409, "The built-in app cannot be changed like that";
+    TooManyApps, "too_many_apps", 409, "There are as many apps as the broker takes";
+    PreconditionFailed, "precondition_failed", 412, "It is not what the request was meant for";
     BodyTooLarge, "body_too_large", 413, "The body is too large";
     BatchTooLarge, "batch_too_large", 413, "The batch is too large";
     RequestTooLarge, "request_too_large", 413, "The request is too large";
     LineTooLarge, "line_too_large", 413, "A line is too large";
     UnsupportedMediaType, "unsupported_media_type", 415, "The request must be JSON";
+    UnsupportedEncoding, "unsupported_encoding", 415, "The content encoding is not known here";
     HostNotAllowed, "host_not_allowed", 421, "This server does not answer to that name";
     TooBusy, "too_busy", 429, "The broker is busy; try again";
     BacklogFull, "backlog_full", 429, "As many messages wait for a group as may";
     TooManyJobs, "too_many_jobs", 429, "As many jobs are under way as may be";
+    QuotaExceeded, "quota_exceeded", 429, "The app does more than its quota lets it";
     DamagedData, "damaged_data", 500, "Stored data is damaged";
     Internal, "internal", 500, "The broker failed";
     AuditFailed, "audit_failed", 500, "The change could not be taken down in the audit record";
@@ -125,6 +135,7 @@ impl Code {
             Self::TooBusy
                 | Self::BacklogFull
                 | Self::TooManyJobs
+                | Self::QuotaExceeded
                 | Self::StorageFull
                 | Self::Unavailable
                 | Self::RequestTimeout

@@ -17,7 +17,7 @@ use crate::request::value::{checked_depth, string};
 use crate::request::{NewMessage, OnConflict, ReadLimits, When, read_one};
 
 /// Longest receipt that is looked at, in bytes.
-const RECEIPT_BYTES_MAX: usize = 256;
+pub(crate) const RECEIPT_BYTES_MAX: usize = 256;
 
 /// What somebody wants to receive; what is not said has its default elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,9 +15,13 @@ pub mod dead;
 pub mod pending;
 pub mod transaction;
 pub mod transfer;
+pub mod app;
 pub mod audit;
 pub mod clock;
+pub mod stats;
+pub mod legacy;
 pub mod answer;
+pub mod schema;
 
 pub use code::Code;
 pub use problem::Problem;

@@ -259,6 +259,8 @@ pub struct BulkJobView {
 pub struct BulkJobList {
     /// The newest first.
     pub jobs: Vec<BulkJobView>,
+    /// The cursor of the next page.
+    pub next: Option<String>,
 }
 
 /// One page of series.

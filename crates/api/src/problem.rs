@@ -19,19 +19,28 @@ pub struct Problem {
     pub detail: Cow<'static, str>,
     /// Which message of a batch it was, counted from 0.
     pub index: Option<usize>,
+    /// In how many seconds the same request may succeed, where that is known. Told in a header.
+    pub retry_after: Option<u64>,
 }
 
 impl Problem {
     /// A problem with its particulars.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), index: None }
+        Self { code, detail: detail.into(), index: None, retry_after: None }
     }
 
     /// The same problem, of the message at `index` of a batch.
     #[must_use]
     pub fn at(mut self, index: usize) -> Self {
         self.index = Some(index);
+        self
+    }
+
+    /// The same problem, which may be gone in so many seconds.
+    #[must_use]
+    pub fn after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
         self
     }
 }

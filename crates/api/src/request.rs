@@ -155,7 +155,7 @@ impl Reader {
 }
 
 /// The fields of a message.
-const FIELDS: [&str; 15] = [
+pub(crate) const FIELDS: [&str; 15] = [
     "body",
     "body_base64",
     "key",

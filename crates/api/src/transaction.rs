@@ -13,7 +13,7 @@ use crate::request::fields::Fields;
 use crate::request::{NewMessage, ReadLimits};
 
 /// Longest reason that somebody may give for a decision, in bytes.
-const REASON_BYTES_MAX: usize = 1024;
+pub(crate) const REASON_BYTES_MAX: usize = 1024;
 
 /// A transaction that somebody wants. Texts are as they were written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,12 +14,13 @@ use punctual_model::ports::{Groups, Outlet, StoreError, Timeline, Topics};
 use punctual_model::{Clock, Lane, Span, Timestamp, TopicId, TopicKind, limits};
 
 use crate::audit::{Silent, Sink};
+use crate::bounds::{Bounds, InForce};
 use crate::bulk::BulkJobs;
 use crate::control::Controls;
 use crate::deliver::Delivery;
 use crate::errands::Errands;
 use crate::fire::{self, Firing, Signal};
-use crate::group::{ConsumerParts, Consumers, JobLimits};
+use crate::group::{ConsumerParts, Consumers};
 use crate::pace::Pace;
 use crate::place::Placing;
 use crate::resume::Resume;
@@ -28,6 +29,7 @@ use crate::series::{self, Keeper};
 use crate::stats::{Counters, Stats};
 use crate::time::BrokerTime;
 use crate::transaction::{self, DeskParts};
+use crate::watch::Watch;
 
 /// What can be set for a broker.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Where it is taken down who changed what.
     pub audit: Arc<dyn Sink>,
+    /// Who follows messages on their way, if somebody does.
+    pub watch: Option<Arc<dyn Watch>>,
 }
 
 impl Default for Options {
@@ -52,6 +56,7 @@ impl Default for Options {
             auto_create: true,
             seed: None,
             audit: Arc::new(Silent),
+            watch: None,
         }
     }
 }
@@ -70,6 +75,7 @@ impl<T> Clone for Broker<T> {
 
 pub(crate) struct Shared<T> {
     pub(crate) options: Options,
+    pub(crate) bounds: Arc<InForce>,
     pub(crate) timeline: Arc<T>,
     pub(crate) topics: Arc<dyn Topics>,
     pub(crate) time: Arc<BrokerTime>,
@@ -128,14 +134,15 @@ impl<T: Timeline> Broker<T> {
         let Parts { timeline, outlet, topics, groups, clock } = parts;
         let time = Arc::new(BrokerTime::new(clock));
         let counters = Arc::new(Counters::default());
-        let limits = (options.body_bytes_max, options.delay_max);
-        let placing = Arc::new(Placing::new(limits, Arc::clone(&topics), options.seed));
+        let bounds = Arc::new(InForce::new(&options));
+        let placing = Placing::new(Arc::clone(&bounds), Arc::clone(&topics), options.seed);
+        let placing = Arc::new(placing);
         let signals = Lane::ALL.map(|_| Arc::new(Signal::new(&time)));
         let errands = Errands::start()?;
         let wakers = signals.clone();
         timeline.listen(Arc::new(move |lane| wakers[lane.index()].wake()));
         let mut base = Base { timeline, topics, time, counters, failures: Vec::new() };
-        let consumers = base.start_consumers(groups, &options)?;
+        let consumers = base.start_consumers(groups, &bounds, options.watch.clone())?;
         let keeper = base.keeper();
         let series = series::Desk::start(keeper.clone(), base.watched())?;
         let transactions = base.start_transactions()?;
@@ -146,6 +153,7 @@ impl<T: Timeline> Broker<T> {
         let mut firing = Vec::new();
         for lane in Lane::ALL {
             let delivery = base.delivery(&outlet, &consumers);
+            let delivery = delivery.watched_by(options.watch.clone(), Arc::clone(&base.topics));
             let signal = Arc::clone(&signals[lane.index()]);
             let fires = Firing::new(lane, delivery).with_series(keeper.clone());
             let fires = match lane {
@@ -157,6 +165,7 @@ impl<T: Timeline> Broker<T> {
         let Base { timeline, topics, time, counters, failures } = base;
         let shared = Shared {
             options,
+            bounds,
             timeline,
             topics,
             time,
@@ -190,6 +199,11 @@ impl<T: Timeline> Broker<T> {
         if self.shared.rules.refresh() {
             self.shared.signals[Lane::Message.index()].wake();
         }
+    }
+
+    /// From now on messages and topics are held to these.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.shared.bounds.set(bounds);
     }
 
     /// The groups that consume the topics.
@@ -300,7 +314,8 @@ impl<T: Timeline> Base<T> {
     fn start_consumers(
         &mut self,
         groups: Arc<dyn Groups>,
-        options: &Options,
+        bounds: &Arc<InForce>,
+        watch: Option<Arc<dyn Watch>>,
     ) -> io::Result<Consumers> {
         let counted = Arc::clone(&self.timeline);
         let parts = ConsumerParts {
@@ -309,11 +324,8 @@ impl<T: Timeline> Base<T> {
             time: Arc::clone(&self.time),
             counters: Arc::clone(&self.counters),
             pending: Arc::new(move |topic| pending_of(&*counted, topic)),
-            auto_create: options.auto_create,
-            limits: JobLimits {
-                body_bytes_max: options.body_bytes_max,
-                delay_max: options.delay_max,
-            },
+            bounds: Arc::clone(bounds),
+            watch,
         };
         Consumers::start(parts, self.watched())
     }

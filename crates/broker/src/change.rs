@@ -146,6 +146,36 @@ impl<T: Timeline> Broker<T> {
         Ok(outcomes)
     }
 
+    /// Withdraws a message if it still has that version. `Ok` means that this survives a crash.
+    ///
+    /// # Errors
+    /// See [`ChangeError`]; a series has no version.
+    pub async fn cancel_version(&self, id: MessageId, version: u32) -> Result<(), ChangeError> {
+        for _ in 0..TRIES {
+            let (_, entry) = self.changeable(id).await?;
+            if entry.state() == State::Prepared {
+                return Err(ChangeError::Prepared);
+            }
+            let current = entry.version();
+            if current != version {
+                return Err(ChangeError::VersionConflict { current });
+            }
+            let order = Order::Cancel { id, expected: Some(entry.key) };
+            match self.shared.timeline.revise(vec![order]).await? {
+                Revised::Done(_) => {
+                    self.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Revised::Refused { reason, .. } => match reason {
+                    Refusal::Changed | Refusal::OwnIdTaken(_) => {}
+                    Refusal::Ended(state) => return Err(ended(state)),
+                    Refusal::NotFound => return Err(ChangeError::NotFound),
+                },
+            }
+        }
+        Err(StoreError::Busy.into())
+    }
+
     /// Withdraws an entry of the retry lane, which may be a series.
     async fn cancel_control(&self, id: MessageId) -> Result<CancelOutcome, StoreError> {
         if id.topic == TopicId::TRANSACTIONS {
@@ -184,7 +214,9 @@ impl<T: Timeline> Broker<T> {
 }
 
 impl Change {
-    pub(crate) fn deliver_now() -> Self {
+    /// Makes a message due now, also if it is paused.
+    #[must_use]
+    pub fn deliver_now() -> Self {
         Self { when: Some(When::Now), paused: Some(false), ..Self::default() }
     }
 

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use punctual_model::Basis;
-use punctual_model::ports::{Armed, Outlet, StoreError, Timeline};
+use punctual_model::ports::{Armed, Outlet, StoreError, Timeline, Topics};
 
 use crate::group::Consumers;
 use crate::stats::Counters;
-use crate::time::BrokerTime;
+use crate::time::{BrokerTime, Now};
+use crate::watch::{Watch, tell_fired};
 
 /// Hands fired messages to the outlet.
-#[derive(Debug)]
 pub struct Delivery<T, O> {
     pub(crate) timeline: Arc<T>,
     pub(crate) outlet: Arc<O>,
@@ -23,9 +23,13 @@ pub struct Delivery<T, O> {
     pub(crate) counters: Arc<Counters>,
     /// Who is told what has arrived.
     consumers: Option<Consumers>,
+    /// Who follows messages, and what tells the names of their topics.
+    watch: Option<(Arc<dyn Watch>, Arc<dyn Topics>)>,
     /// The batch on its way.
     batch: Vec<Armed>,
     stage: Stage,
+    /// When its turn came, by the wall clock.
+    began: Duration,
 }
 
 /// How far the batch has come. Each call that was refused is repeated, and none before it.
@@ -34,6 +38,15 @@ enum Stage {
     Fired,
     Claimed,
     Taken,
+}
+
+impl<T, O> std::fmt::Debug for Delivery<T, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivery")
+            .field("batch", &self.batch)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T: Timeline, O: Outlet> Delivery<T, O> {
@@ -46,13 +59,25 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         counters: Arc<Counters>,
     ) -> Self {
         let (batch, stage) = (Vec::new(), Stage::Fired);
-        Self { timeline, outlet, time, counters, consumers: None, batch, stage }
+        let (consumers, watch, began) = (None, None, Duration::ZERO);
+        Self { timeline, outlet, time, counters, consumers, watch, batch, stage, began }
     }
 
     /// The same, and `consumers` are told what the outlet has taken.
     #[must_use]
     pub fn heard_by(mut self, consumers: Consumers) -> Self {
         self.consumers = Some(consumers);
+        self
+    }
+
+    /// The same, and `watch` is told of messages that it follows.
+    #[must_use]
+    pub(crate) fn watched_by(
+        mut self,
+        watch: Option<Arc<dyn Watch>>,
+        topics: Arc<dyn Topics>,
+    ) -> Self {
+        self.watch = watch.map(|watch| (watch, topics));
         self
     }
 
@@ -64,6 +89,9 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         debug_assert!(self.batch.is_empty(), "one batch is on its way at a time");
         self.batch = batch;
         self.stage = Stage::Fired;
+        if self.watch.is_some() {
+            self.began = self.time.read().wall;
+        }
         self.retry().await
     }
 
@@ -91,15 +119,25 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         let done = self.time.read();
         self.timeline.settle(&self.batch).await?;
         for armed in &self.batch {
-            let due = Duration::from_millis(armed.key.due.as_millis());
-            let reached = match armed.basis {
-                Basis::Delay => done.broker,
-                Basis::Date => done.wall,
-            };
-            self.counters.lateness.note(reached.saturating_sub(due));
+            self.counters.lateness.note(lateness(armed, done));
+        }
+        if let Some((watch, topics)) = &self.watch {
+            let name = |armed: &Armed| topics.by_id(armed.topic).map(|topic| topic.name.clone());
+            let times = (self.began, done.wall);
+            tell_fired(watch, &self.batch, name, times, |armed| lateness(armed, done));
         }
         self.counters.delivered.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
         self.batch.clear();
         Ok(())
     }
+}
+
+/// How long after its due time a message is out, by the clock that its time is measured with.
+fn lateness(armed: &Armed, done: Now) -> Duration {
+    let due = Duration::from_millis(armed.key.due.as_millis());
+    let reached = match armed.basis {
+        Basis::Delay => done.broker,
+        Basis::Date => done.wall,
+    };
+    reached.saturating_sub(due)
 }

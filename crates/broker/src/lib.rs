@@ -5,6 +5,7 @@
 //! crate knows how anything is stored or who is asking.
 
 pub mod time;
+mod bounds;
 mod place;
 pub mod schedule;
 pub mod wheel;
@@ -25,12 +26,14 @@ mod lookup;
 mod change;
 mod bulk;
 pub mod audit;
+pub mod watch;
 mod forecast;
 mod errands;
 pub mod stats;
 mod broker;
 mod virtual_time;
 
+pub use bounds::Bounds;
 pub use broker::{Broker, Options, Parts};
 pub use bulk::{Bulk, BulkError, BulkId, BulkIdError, BulkReport, BulkState, BulkWork, Shift};
 pub use change::{Change, ChangeError};

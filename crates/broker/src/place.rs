@@ -16,6 +16,7 @@ use punctual_model::{
 };
 use siphasher::sip::SipHasher24;
 
+use crate::bounds::InForce;
 use crate::group::{ATTEMPTS_HEADER, TTL_HEADER};
 use crate::schedule::{Invalid, Request, When};
 use crate::series::{Opening, Repeat, RepeatError};
@@ -33,8 +34,7 @@ const TURNS: usize = 64;
 
 /// Checks requests and gives them their place.
 pub(crate) struct Placing {
-    body_bytes_max: usize,
-    delay_max: Span,
+    bounds: Arc<InForce>,
     topics: Arc<dyn Topics>,
     turns: [AtomicU64; TURNS],
     dice: Dice,
@@ -42,20 +42,16 @@ pub(crate) struct Placing {
 
 impl std::fmt::Debug for Placing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Placing").field("delay_max", &self.delay_max).finish_non_exhaustive()
+        f.debug_struct("Placing").field("bounds", &self.bounds).finish_non_exhaustive()
     }
 }
 
 impl Placing {
-    /// Within these limits. The same seed gives the same jitter to the same messages.
-    pub(crate) fn new(
-        (body_bytes_max, delay_max): (usize, Span),
-        topics: Arc<dyn Topics>,
-        seed: Option<u64>,
-    ) -> Self {
+    /// Within these bounds. The same seed gives the same jitter to the same messages.
+    pub(crate) fn new(bounds: Arc<InForce>, topics: Arc<dyn Topics>, seed: Option<u64>) -> Self {
         let dice = Dice::new(seed.unwrap_or_else(|| RandomState::new().hash_one(0)));
         let turns = [const { AtomicU64::new(0) }; TURNS];
-        Self { body_bytes_max, delay_max, topics, turns, dice }
+        Self { bounds, topics, turns, dice }
     }
 
     /// Whether a topic with these settings takes the message.
@@ -82,7 +78,7 @@ impl Placing {
     }
 
     pub(crate) fn check_body(&self, bytes: usize) -> Result<(), Invalid> {
-        let max = self.body_bytes_max;
+        let max = self.bounds.body_bytes_max();
         if bytes > max { Err(Invalid::BodyTooLarge { max }) } else { Ok(()) }
     }
 
@@ -132,7 +128,8 @@ impl Placing {
 
     /// The longest delay in a topic with these settings.
     pub(crate) fn delay_max(&self, settings: &TopicSettings) -> Span {
-        settings.max_delay.map_or(self.delay_max, |max| max.min(self.delay_max))
+        let most = self.bounds.delay_max();
+        settings.max_delay.map_or(most, |max| max.min(most))
     }
 
     /// The entry for a request that was checked.

@@ -194,7 +194,7 @@ impl<T: Timeline> Broker<T> {
     pub async fn schedule(
         &self,
         topic: &TopicName,
-        requests: Vec<Request>,
+        mut requests: Vec<Request>,
     ) -> Result<Vec<Scheduled>, ScheduleError> {
         check_batch(&requests)?;
         let now = self.shared.time.read();
@@ -212,6 +212,7 @@ impl<T: Timeline> Broker<T> {
         if requests.iter().any(|request| request.own_id.is_some() || request.repeat.is_some()) {
             return self.schedule_orders(&topic, requests, now).await;
         }
+        let acceptance = self.watch(&topic.name, &mut requests);
         let mut entries = Vec::with_capacity(requests.len());
         for (index, request) in requests.into_iter().enumerate() {
             let entry = placing.place(&topic, request, now);
@@ -220,7 +221,9 @@ impl<T: Timeline> Broker<T> {
         let count = entries.len() as u64;
         let ids = self.shared.timeline.schedule(entries).await?;
         self.shared.counters.scheduled.fetch_add(count, Ordering::Relaxed);
-        Ok(ids.into_iter().map(Scheduled::new).collect())
+        let scheduled: Vec<Scheduled> = ids.into_iter().map(Scheduled::new).collect();
+        acceptance.done(&scheduled, || self.shared.time.read().wall);
+        Ok(scheduled)
     }
 
     /// Whether the topic takes these messages now.
@@ -247,7 +250,7 @@ impl<T: Timeline> Broker<T> {
         if let Some(topic) = self.shared.topics.by_name(name) {
             return Ok(topic);
         }
-        if !self.shared.options.auto_create {
+        if !self.shared.bounds.auto_create() {
             return Err(ScheduleError::TopicNotFound);
         }
         let (topics, name) = (Arc::clone(&self.shared.topics), name.clone());
@@ -265,7 +268,7 @@ impl<T: Timeline> Broker<T> {
 }
 
 impl Scheduled {
-    fn new(id: MessageId) -> Self {
+    pub(crate) fn new(id: MessageId) -> Self {
         Self { id, due: id.key.due, duplicate: false, state: State::Scheduled }
     }
 }

@@ -1,21 +1,31 @@
 //! What can be written on the command line.
 
+mod connection;
 mod consume;
 mod groups;
 mod dead;
 mod pending;
+mod transactions;
+mod topics;
+mod apps;
+mod admin;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use consume::{ConsumeOptions, ReceiveOptions};
+pub(crate) use admin::{Generate, ReadOptions, TimeCommand, TopOptions, TopOrder};
+pub(crate) use apps::{AppSettings, AppsCommand};
+pub(crate) use connection::{ClientOptions, TlsOptions};
+pub(crate) use consume::{ConsumeOptions, ExtendOptions, NackOptions, ReceiveOptions, Receipts};
 pub(crate) use dead::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
 pub(crate) use groups::{GroupPlace, GroupSettings, GroupsCommand, ResetOptions};
 pub(crate) use pending::{
-    BulkCommand, BulkOptions, Decision, ExportOptions, LevelsCommand, ListOptions, PendingFilter,
-    Place, RepeatOptions, SendOptions, TimeOptions, TransactionsCommand, TransferOptions,
+    BulkCommand, BulkOptions, ExportOptions, LevelsCommand, ListOptions, PendingFilter, Place,
+    RepeatOptions, SendOptions, TimeOptions, TransferOptions,
 };
+pub(crate) use topics::{TopicSettings, TopicsCommand};
+pub(crate) use transactions::{Decision, PrepareOptions, TransactionsCommand};
 
 /// A message broker that keeps time.
 #[derive(Debug, Parser)]
@@ -25,17 +35,6 @@ pub(crate) struct Arguments {
     pub(crate) client: ClientOptions,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// What every client command takes.
-#[derive(Debug, Args)]
-pub(crate) struct ClientOptions {
-    /// Address of the server
-    #[arg(long, global = true, env = "PUNCTUAL_SERVER", default_value = "http://127.0.0.1:7070")]
-    pub(crate) server: String,
-    /// Print one JSON object per line, with the field names of the HTTP API
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,17 +47,26 @@ pub(crate) enum Command {
         command: ConfigCommand,
     },
     #[command(flatten)]
+    Generate(Generate),
+    #[command(flatten)]
     Client(Box<ClientCommand>),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Show the configuration the server would run with
+    /// Show the configuration the server would run with, and where each value comes from
     Print(ServeOptions),
+    /// Say whether a configuration file is good
+    Check {
+        /// The file (TOML)
+        file: PathBuf,
+    },
+    /// Print the page about all keys, in Markdown
+    Reference,
 }
 
 /// Settings of the server; each wins over the environment, and that over the file.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServeOptions {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
@@ -130,12 +138,12 @@ pub(crate) enum ClientCommand {
     /// Work with the delay levels
     Levels {
         #[command(subcommand)]
-        command: LevelsCommand,
+        command: Option<LevelsCommand>,
     },
     /// Work with transactions
     Transactions {
         #[command(subcommand)]
-        command: TransactionsCommand,
+        command: Option<TransactionsCommand>,
     },
     /// Write the pending messages of a topic as lines of JSON
     Export(ExportOptions),
@@ -152,95 +160,47 @@ pub(crate) enum ClientCommand {
     },
     /// Receive messages for a group
     Receive(ReceiveOptions),
+    /// Be done with messages that were received
+    Ack(Receipts),
+    /// Give back messages that were received: they come again, or are dead letters
+    Nack(NackOptions),
+    /// Keep messages that were received for longer
+    Extend(ExtendOptions),
     /// Receive messages for a group until interrupted, and print them or run a command for each
     Consume(ConsumeOptions),
     /// Work with topics
     Topics {
         #[command(subcommand)]
-        command: TopicsCommand,
+        command: Option<TopicsCommand>,
     },
     /// Work with groups of consumers
     Groups {
         #[command(subcommand)]
-        command: GroupsCommand,
+        command: Option<GroupsCommand>,
     },
     /// Work with messages that a group has given up
     Dead {
         #[command(subcommand)]
         command: DeadCommand,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TopicsCommand {
-    /// List all topics
-    List,
-    /// Show a topic
-    Show {
-        /// Its name
-        topic: String,
+    /// Read delivered messages by their offset, without a group
+    Read(ReadOptions),
+    /// Work with apps: who may do what, and how much
+    Apps {
+        #[command(subcommand)]
+        command: Option<AppsCommand>,
     },
-    /// Make a topic, or change its settings
-    Create {
-        /// Its name
-        topic: String,
-        #[command(flatten)]
-        settings: TopicSettings,
+    /// Show the nodes of the cluster
+    Cluster,
+    /// Show figures of the server
+    Stats,
+    /// Watch the server: rates, what is pending, lateness, topics and groups
+    Top(TopOptions),
+    /// Show the time of the server, or move it where it is virtual
+    Time {
+        #[command(subcommand)]
+        command: Option<TimeCommand>,
     },
-    /// Change settings of a topic that exists
-    Set {
-        /// Its name
-        topic: String,
-        #[command(flatten)]
-        settings: TopicSettings,
-    },
-    /// Remove a topic with everything in it
-    Delete {
-        /// Its name
-        topic: String,
-    },
-}
-
-/// What is not said stays as it is.
-#[derive(Debug, Args)]
-pub(crate) struct TopicSettings {
-    /// Number of partitions
-    #[arg(long)]
-    pub(crate) partitions: Option<u16>,
-    /// How long delivered messages are kept: 7d, or forever
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) retention: Option<String>,
-    /// How many bytes of delivered messages each partition keeps, or forever
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) retention_bytes: Option<String>,
-    /// How long after its due time a message may be given to a group: 1h, or forever
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) default_ttl: Option<String>,
-    /// How many messages may wait for a group, or none for no bound
-    #[arg(long, value_name = "N")]
-    pub(crate) max_backlog: Option<String>,
-    /// How many bytes may wait for a group
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) max_backlog_bytes: Option<u64>,
-    /// What happens past that
-    #[arg(long, value_parser = ["refuse", "drop_oldest", "dead_letter_newest"])]
-    pub(crate) overflow: Option<String>,
-    /// The longest delay: 1h, or none for that of the server
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) max_delay: Option<String>,
-    /// How many messages fire in a second at most, or none
-    #[arg(long, value_name = "N")]
-    pub(crate) rate_cap: Option<String>,
-    /// Each message comes up to this much later, at random: 30s, or none
-    #[arg(long, value_name = "DURATION")]
-    pub(crate) jitter: Option<String>,
-    /// What becomes of messages missed while the server was down: all, latest, spread:10m or
-    /// skip_older_than:1h
-    #[arg(long, value_name = "HOW", value_parser = pending::catch_up)]
-    pub(crate) catch_up: Option<serde_json::Value>,
-    /// Whether deliveries are held back
-    #[arg(long)]
-    pub(crate) paused: Option<bool>,
 }
 
 #[cfg(test)]

@@ -1,119 +1,139 @@
 //! The client commands.
 
+mod listing;
 mod topics;
+mod send;
 mod receive;
 mod consume;
 mod groups;
 mod dead;
 mod job;
 mod pending;
+mod bulk;
 mod transactions;
 mod transfer;
+mod apps;
+mod admin;
+mod top;
+mod advice;
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 
-use anyhow::{anyhow, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use crate::args::{ClientCommand, ClientOptions, RepeatOptions, SendOptions};
+use crate::args::{ClientCommand, ClientOptions};
 use crate::client::{Client, escaped};
-use crate::output::{field, fields, line};
+use crate::output::{self, cut, field, fields, line};
 
 /// Most messages the server gives in one page.
 const PAGE_MESSAGES_MAX: usize = 1000;
 /// How much of a body a list shows.
 const BODY_CHARS_SHOWN: usize = 60;
 
-pub(crate) fn run(options: &ClientOptions, command: ClientCommand) -> anyhow::Result<()> {
-    let session = Session { client: Client::new(&options.server), json: options.json };
-    match command {
-        ClientCommand::Send(options) => session.send(options),
-        ClientCommand::Get(place) => session.get(&place),
-        ClientCommand::Cancel { ids, topic } => session.cancel(&ids, topic.as_deref()),
-        ClientCommand::Reschedule { place, time } => session.reschedule(&place, time),
-        ClientCommand::Pause(place) => session.set_paused(&place, true),
-        ClientCommand::Resume(place) => session.set_paused(&place, false),
-        ClientCommand::DeliverNow(place) => session.deliver_now(&place),
-        ClientCommand::List(options) => session.list(&options),
-        ClientCommand::Bulk { command } => session.bulk(command),
-        ClientCommand::Forecast { topic } => session.forecast(topic.as_deref()),
-        ClientCommand::Series { topic, limit } => session.series(&topic, limit),
-        ClientCommand::Levels { command } => session.levels(command),
-        ClientCommand::Transactions { command } => session.transactions(command),
-        ClientCommand::Export(options) => session.export(&options),
-        ClientCommand::Import(options) => session.import(&options),
-        ClientCommand::Audit { topic, limit } => session.audit(topic.as_deref(), limit),
-        ClientCommand::Receive(options) => session.receive(&options),
-        ClientCommand::Consume(options) => consume::run(session, options),
-        ClientCommand::Topics { command } => session.topics(command),
-        ClientCommand::Groups { command } => session.groups(command),
-        ClientCommand::Dead { command } => session.dead(command),
+/// Runs a command to its end; the reason of a failure, and what to do about it, is on stderr.
+pub(crate) fn run(options: &ClientOptions, command: ClientCommand) -> ExitCode {
+    let client = match Client::new(options) {
+        Ok(client) => client,
+        Err(error) => return output::failure(&error),
+    };
+    let session = Arc::new(Session {
+        client,
+        json: options.json,
+        quiet: options.quiet,
+        now: OnceLock::new(),
+    });
+    let outcome = match command {
+        // Its workers share it.
+        ClientCommand::Consume(options) => consume::run(Arc::clone(&session), options),
+        ClientCommand::Top(options) => top::run(&session, &options),
+        command => session.run(command),
+    };
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    let code = output::failure(&error);
+    if code != ExitCode::SUCCESS
+        && let Some(advice) = advice::on(&error, &session.client)
+    {
+        output::hint(&advice);
     }
+    code
 }
 
+/// A server, and the form in which its answers are shown.
 struct Session {
     client: Client,
     json: bool,
+    quiet: bool,
+    now: OnceLock<Timestamp>,
 }
 
 impl Session {
-    fn send(&self, options: SendOptions) -> anyhow::Result<()> {
-        let path = format!("/v1/topics/{}/messages", escaped(&options.topic));
-        let answer = self.client.post(&path, &message(options)?)?;
-        if self.json {
-            line(&answer.to_string())
-        } else {
-            let before = if answer["duplicate"] == true { "  sent before" } else { "" };
-            line(&format!("{}  due {}{before}", field(&answer, "id"), field(&answer, "due")))
+    fn run(&self, command: ClientCommand) -> anyhow::Result<()> {
+        match command {
+            ClientCommand::Send(options) => self.send(options),
+            ClientCommand::Get(place) => self.get(&place),
+            ClientCommand::Cancel { ids, topic } => self.cancel(&ids, topic.as_deref()),
+            ClientCommand::Reschedule { place, time } => self.reschedule(&place, time),
+            ClientCommand::Pause(place) => self.set_paused(&place, true),
+            ClientCommand::Resume(place) => self.set_paused(&place, false),
+            ClientCommand::DeliverNow(place) => self.deliver_now(&place),
+            ClientCommand::List(options) => self.list(&options),
+            ClientCommand::Bulk { command } => self.bulk(command),
+            ClientCommand::Forecast { topic } => self.forecast(topic.as_deref()),
+            ClientCommand::Series { topic, limit } => self.series(&topic, limit),
+            ClientCommand::Levels { command } => self.levels(command),
+            ClientCommand::Transactions { command } => self.transactions(command),
+            ClientCommand::Export(options) => self.export(&options),
+            ClientCommand::Import(options) => self.import(&options),
+            ClientCommand::Audit { topic, limit } => self.audit(topic.as_deref(), limit),
+            ClientCommand::Receive(options) => self.receive(&options),
+            ClientCommand::Ack(receipts) => self.settle(&receipts, "ack", &json!({})),
+            ClientCommand::Nack(options) => self.nack(&options),
+            ClientCommand::Extend(options) => {
+                self.settle(&options.receipts, "extend", &json!({"lease": options.lease}))
+            }
+            ClientCommand::Topics { command } => self.topics(command),
+            ClientCommand::Groups { command } => self.groups(command),
+            ClientCommand::Dead { command } => self.dead(command),
+            ClientCommand::Read(options) => self.read(&options),
+            ClientCommand::Apps { command } => self.apps(command),
+            ClientCommand::Cluster => self.cluster(),
+            ClientCommand::Stats => self.stats(),
+            ClientCommand::Consume(_) | ClientCommand::Top(_) => {
+                unreachable!("they are run where the session can be shared")
+            }
+            ClientCommand::Time { command } => self.time(command),
         }
     }
 
-    fn listed(&self, message: &Value) -> anyhow::Result<()> {
-        if self.json {
-            return line(&message.to_string());
-        }
-        let [due, id, key] = ["due", "id", "key"].map(|name| field(message, name));
-        line(&format!("{due}  {id}  {key}  {}", shown_body(message)))
+    /// What time it is for the server, or else here; asked once.
+    fn now(&self) -> Timestamp {
+        *self.now.get_or_init(|| {
+            let answer = self.client.get("/v1/time").ok();
+            let told = answer.and_then(|answer| answer["now"].as_str()?.parse().ok());
+            told.unwrap_or_else(Timestamp::now)
+        })
     }
 
-    /// An answer in whole: for programs as it is, for people a field per line.
+    /// An answer in whole: for programs as it is, for scripts its name, for people a field per
+    /// line.
     fn show(&self, answer: &Value) -> anyhow::Result<()> {
-        if self.json { line(&answer.to_string()) } else { fields(answer) }
-    }
-
-    /// Every element of a list that comes in pages, at most `limit` of them.
-    fn pages(
-        &self,
-        path: &str,
-        name: &str,
-        limit: usize,
-        mut show: impl FnMut(&Value) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let (mut left, mut cursor) = (limit, String::new());
-        let join = if path.contains('?') { '&' } else { '?' };
-        while left > 0 {
-            let limit = left.min(PAGE_MESSAGES_MAX);
-            let page = self.client.get(&format!("{path}{join}limit={limit}{cursor}"))?;
-            let elements = page[name].as_array().ok_or_else(|| anyhow!("not a page"))?;
-            for element in elements.iter().take(left) {
-                show(element)?;
-            }
-            left = left.saturating_sub(elements.len());
-            match page["next"].as_str() {
-                Some(next) => cursor = format!("&cursor={}", escaped(next)),
-                None => break,
-            }
+        if self.json {
+            return line(&answer.to_string());
         }
-        Ok(())
+        if self.quiet {
+            let name = ["id", "name", "key"].into_iter().find(|name| answer[name].is_string());
+            return name.map_or(Ok(()), |name| line(&field(answer, name)));
+        }
+        fields(answer, self.now())
     }
 }
 
 /// The text that people see of a body.
 fn shown_body(message: &Value) -> String {
     let body = if message["body"].is_string() { "body" } else { "body_base64" };
-    field(message, body).chars().take(BODY_CHARS_SHOWN).collect()
+    cut(&field(message, body), BODY_CHARS_SHOWN)
 }
 
 /// Adds parameters to a path, those that are there.
@@ -125,60 +145,4 @@ fn with_parameters(mut path: String, parameters: &[(&str, Option<&str>)]) -> Str
         }
     }
     path
-}
-
-/// The message as the API takes it.
-fn message(options: SendOptions) -> anyhow::Result<Value> {
-    let mut message = Map::new();
-    match String::from_utf8(body(options.body)?) {
-        Ok(text) => message.insert("body".to_owned(), text.into()),
-        Err(error) => {
-            message.insert("body_base64".to_owned(), STANDARD.encode(error.as_bytes()).into())
-        }
-    };
-    let headers = headers(options.headers);
-    for (name, value) in [
-        ("delay", options.delay.map(Value::from)),
-        ("deliver_at", options.at.map(Value::from)),
-        ("delay_level", options.level.map(Value::from)),
-        ("key", options.key.map(Value::from)),
-        ("partition", options.partition.map(Value::from)),
-        ("ttl", options.ttl.map(Value::from)),
-        ("max_attempts", options.max_attempts.map(Value::from)),
-        ("id", options.id.map(Value::from)),
-        ("on_conflict", options.replace.then(|| "replace".into())),
-        ("catch_up", options.catch_up),
-        ("repeat", repeat(options.repeat)),
-        ("headers", headers),
-    ] {
-        if let Some(value) = value {
-            message.insert(name.to_owned(), value);
-        }
-    }
-    Ok(Value::Object(message))
-}
-
-/// When a message comes round, as the API takes it.
-fn repeat(options: RepeatOptions) -> Option<Value> {
-    let RepeatOptions { every, cron, tz, count, until } = options;
-    let rule = every.is_some() || cron.is_some();
-    rule.then(|| json!({"every": every, "cron": cron, "zone": tz, "count": count, "until": until}))
-}
-
-/// Headers as the API takes them, if there are any.
-fn headers(given: Vec<(String, String)>) -> Option<Value> {
-    let header = |(name, value)| json!({"name": name, "value": value});
-    let headers: Vec<Value> = given.into_iter().map(header).collect();
-    (!headers.is_empty()).then_some(Value::Array(headers))
-}
-
-fn body(given: Option<String>) -> anyhow::Result<Vec<u8>> {
-    match given {
-        Some(text) if text != "-" => return Ok(text.into_bytes()),
-        None if io::stdin().is_terminal() => bail!("give a body, or `-` to read it from a pipe"),
-        _ => {}
-    }
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

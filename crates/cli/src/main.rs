@@ -6,6 +6,7 @@ mod args;
 mod serve;
 mod client;
 mod commands;
+mod generate;
 mod output;
 
 use std::process::ExitCode;
@@ -28,8 +29,9 @@ fn main() -> ExitCode {
     };
     let outcome = match arguments.command {
         Command::Serve(options) => return serve::run(options),
-        Command::Config { command: args::ConfigCommand::Print(options) } => serve::print(options),
-        Command::Client(command) => commands::run(&arguments.client, *command),
+        Command::Config { command } => serve::config(command),
+        Command::Generate(what) => generate::run(&what),
+        Command::Client(command) => return commands::run(&arguments.client, *command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

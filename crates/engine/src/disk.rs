@@ -9,7 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -181,6 +181,7 @@ impl Disk for RealDisk {
             .write(true)
             .create(how == Open::Create)
             .create_new(how == Open::CreateNew)
+            .mode(0o600)
             .open(self.root.join(path))?;
         Ok(Arc::new(RealFile(file)))
     }

@@ -7,7 +7,23 @@
 //! missing one.
 
 mod operation;
+mod grant;
+mod quota;
+mod record;
+mod files;
+mod facts;
+mod connection;
+mod gate;
 mod caller;
+mod own;
 
-pub(crate) use caller::{Caller, Target};
-pub(crate) use operation::{Operation, Permission, Scope};
+pub(crate) use caller::{Caller, Charged, Target};
+pub(crate) use connection::Connection;
+pub(crate) use facts::Facts;
+pub(crate) use files::{AppFiles, TOKEN};
+pub(crate) use gate::{AppError, FirstToken, Gate};
+pub(crate) use grant::{Grant, Pattern};
+pub(crate) use operation::{Operation, Permission, Rule, Scope};
+pub(crate) use own::{checks_for, has_transaction, own_message, own_transaction};
+pub(crate) use quota::{Cost, Quotas};
+pub(crate) use record::{AppKey, AppRecord, KEY_CHARS_MAX as APP_KEY_CHARS_MAX, NewSecret};

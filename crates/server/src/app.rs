@@ -7,21 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_broker::audit::Sink;
-use punctual_broker::{Options, Parts};
+use punctual_broker::watch::Watch;
+use punctual_broker::{Bounds, Options, Parts};
 use punctual_engine::disk::{Disk, RealDisk};
 use punctual_engine::{Engine, OpenError};
 use punctual_model::ports::{Groups, StoreError, Topics};
 use punctual_model::{Buckets, Clock};
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+use crate::access::{AppFiles, Facts, FirstToken, Gate, TOKEN};
 use crate::audit::AuditRecord;
 use crate::config::{Config, Durability};
 use crate::http::listener;
 use crate::http::shared::Shared;
+use crate::live::Live;
+use crate::open_files;
 use crate::push::{self, Connector, TrustError};
 use crate::tasks::{BrokenOff, Tasks};
+use crate::tls::{Acceptor, TlsError};
+use crate::trace::Traces;
 use crate::virtual_time;
 
 /// The broker of this server: everything in the embedded store.
@@ -37,6 +42,8 @@ pub struct Ready {
     pub http: SocketAddr,
     /// Where the data is.
     pub data: PathBuf,
+    /// The configuration it runs with.
+    pub live: Live,
 }
 
 /// Why a server ended other than by being asked to.
@@ -83,6 +90,9 @@ pub enum ServeError {
     /// The certificates that pushes are to trust could not be read.
     #[error(transparent)]
     Push(#[from] TrustError),
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A thread could not be started.
     #[error("cannot start to fire: {0}")]
     Fire(std::io::Error),
@@ -113,15 +123,22 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address = config.http.listen;
-    let taken = TcpListener::bind(address).await;
+    open_files::raise(config.http.connections_max);
+    let tls = config.tls.as_ref().map(|tls| Acceptor::open(tls, listener::PROTOCOLS));
+    let tls = tls.transpose()?.map(Arc::new);
+    let taken = listener::bind(address);
     let taken = taken.and_then(|socket| Ok((socket.local_addr()?, socket)));
     let (http, socket) = taken.map_err(|error| ServeError::Listen { address, error })?;
+    let live = Live::new(config.clone());
     let connector = Arc::new(Connector::new(&config.push)?);
     let tasks = Tasks::default();
     let opened = config.clone();
     let clock = virtual_time::clock(&config)?;
     let read = Arc::clone(&clock);
-    let Opened { engine, broker, audit } = tasks.blocking(move || open(&opened, read)).await??;
+    let traces = Traces::start(&live, &tasks, &clock);
+    let watch = traces.watch();
+    let Opened { engine, broker, audit, gate } = tasks.blocking(move || open(&opened, read, watch)).await??;
+    follow(&live, &broker, &connector, &gate);
     let figures = store_figures(Arc::clone(&engine));
     let asking = push::Asking {
         broker: broker.clone(),
@@ -132,15 +149,22 @@ pub async fn serve(
     };
     asking.start();
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
-    let (own, known) = (tasks.clone(), (&config, audit));
+    let (own, known) = (tasks.clone(), (&live, audit, gate, traces));
     let shared = Arc::new(Shared::new(broker.clone(), figures, pushed, own, known));
-    tasks.spawn(listener::run(socket, Arc::clone(&shared)));
+    shared.address.get_or_init(|| http);
+    if let Some(tls) = &tls {
+        tasks.spawn(Arc::clone(tls).watch(tasks.clone()));
+        let tls = Arc::clone(tls);
+        // What is wrong with the files is in the log.
+        live.follow(move |_| drop(tls.reload()));
+    }
+    tasks.spawn(listener::run(socket, tls, Arc::clone(&shared)));
     if config.virtual_time.is_some() {
         warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");
     }
     info!(%http, data = %config.store.data.display(), "ready");
     // Nobody waiting for the news is fine.
-    let _unheard = ready.send(Ready { http, data: config.store.data.clone() }).is_err();
+    let _unheard = ready.send(Ready { http, data: config.store.data.clone(), live: live.clone() }).is_err();
 
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -151,7 +175,7 @@ pub async fn serve(
         error!(%error, "the store failed; nothing more is acknowledged");
     }
     shared.stop_taking();
-    if !tasks.stop(config.http.drain_timeout).await {
+    if !tasks.stop(live.read().config.http.drain_timeout).await {
         warn!("requests still under way were broken off");
     }
     let closing = move || {
@@ -165,15 +189,34 @@ pub async fn serve(
     outcome
 }
 
+/// Hands on what may change while the server runs to those who do not read it on each use.
+fn follow(live: &Live, broker: &Broker, connector: &Arc<Connector>, gate: &Gate) {
+    let (broker, connector, gate) = (broker.clone(), Arc::clone(connector), gate.clone());
+    live.follow(move |config| {
+        broker.set_bounds(Bounds {
+            body_bytes_max: config.limits.body_bytes_max,
+            delay_max: config.limits.delay_max,
+            auto_create: config.topics.auto_create,
+        });
+        connector.allow(&config.push.allow);
+        gate.set_admin_token(config.auth.admin_token.as_ref());
+    });
+}
+
 /// What stands on the data.
 struct Opened {
     engine: Arc<Engine>,
     broker: Broker,
     audit: Arc<AuditRecord>,
+    gate: Gate,
 }
 
 /// Opens the store and starts the broker over it. Blocks on the disk.
-fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
+fn open(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    watch: Option<Arc<dyn Watch>>,
+) -> Result<Opened, ServeError> {
     let path = &config.store.data;
     let unusable = |error| ServeError::Directory { path: path.clone(), error };
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).map_err(unusable)?);
@@ -189,7 +232,7 @@ fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
     let now = clock.read().timestamp();
     virtual_time::mark(config, now).map_err(unusable)?;
     // Only once it is known that the directory is a store, and nobody else's.
-    let audit = Arc::new(AuditRecord::open(disk).map_err(unusable)?);
+    let audit = Arc::new(AuditRecord::open(Arc::clone(&disk)).map_err(unusable)?);
     let parts = Parts {
         timeline: Arc::clone(&engine),
         outlet: Arc::clone(&engine),
@@ -204,9 +247,22 @@ fn open(config: &Config, clock: Arc<dyn Clock>) -> Result<Opened, ServeError> {
         // Where time is moved by hand the same calls are to have the same results.
         seed: config.virtual_time.is_some().then_some(0),
         audit: Arc::clone(&audit) as Arc<dyn Sink>,
+        watch,
     };
     let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
-    Ok(Opened { engine, broker, audit })
+    let gate = gate(config, disk, &broker).map_err(unusable)?;
+    Ok(Opened { engine, broker, audit, gate })
+}
+
+/// Opens the gate for the apps that the directory knows.
+fn gate(config: &Config, disk: Arc<dyn Disk>, broker: &Broker) -> std::io::Result<Gate> {
+    let auth = (config.auth.enabled, config.auth.admin_token.clone());
+    let (gate, first) = Gate::open(auth, AppFiles::open(disk)?, Facts::of(broker))?;
+    if first == FirstToken::Made {
+        let file = config.store.data.join(TOKEN);
+        info!(file = %file.display(), "the token of the administrator was made; it is in this file");
+    }
+    Ok(gate)
 }
 
 /// Ends when the store has stopped after a failed write, even while nothing fires.

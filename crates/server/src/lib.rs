@@ -5,10 +5,18 @@
 
 pub mod config;
 pub mod tasks;
+pub mod live;
+mod trace;
 mod virtual_time;
+mod open_files;
+pub mod tls;
 pub mod app;
 mod access;
 mod audit;
 mod shown;
+mod machine;
 mod http;
+pub mod rules;
+mod receiving;
+mod grpc;
 pub mod push;

@@ -80,41 +80,56 @@ pub(crate) fn catch_up_view(policy: CatchUp) -> repeat::CatchUp<'static> {
     }
 }
 
-/// Key, headers and body as they are shown. What was asked for by a field travels as a header, and
-/// is shown as the field again.
-pub(crate) fn content(message: &Message) -> Content<'_> {
-    let mut content = Content {
-        key: message.key.as_deref(),
-        headers: Vec::with_capacity(message.headers.len()),
-        body: &message.body,
-        ..Content::default()
-    };
-    for header in &message.headers {
-        if !take_asked(&mut content, header) {
-            content.headers.push((header.name.as_str(), &header.value[..]));
-        }
-    }
-    content
+/// What was asked for by a field and travels as a header.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AskedBy {
+    pub(crate) ttl: Option<Span>,
+    pub(crate) max_attempts: Option<u16>,
+    pub(crate) catch_up: Option<CatchUp>,
 }
 
-/// Whether the header is one by which a field travels; then it is shown as that.
-fn take_asked(content: &mut Content<'_>, header: &Header) -> bool {
-    let text = || std::str::from_utf8(&header.value).ok();
-    match header.name.as_str() {
-        TTL_HEADER if content.ttl.is_none() => {
-            let millis = text().and_then(|text| text.parse().ok());
-            content.ttl = millis.map(|millis| Span::from_millis(millis).to_string());
-            content.ttl.is_some()
+/// What was asked for by fields, and the headers that are the sender's own.
+pub(crate) fn asked_by(message: &Message) -> (AskedBy, impl Iterator<Item = &Header>) {
+    let mut asked = AskedBy::default();
+    let mut taken = [None; 3];
+    for (place, header) in message.headers.iter().enumerate() {
+        let text = || std::str::from_utf8(&header.value).ok();
+        let found = match header.name.as_str() {
+            TTL_HEADER if asked.ttl.is_none() => {
+                asked.ttl = text().and_then(|text| text.parse().ok()).map(Span::from_millis);
+                asked.ttl.map(|_| 0)
+            }
+            ATTEMPTS_HEADER if asked.max_attempts.is_none() => {
+                asked.max_attempts = text().and_then(|text| text.parse().ok());
+                asked.max_attempts.map(|_| 1)
+            }
+            CATCH_UP_HEADER if asked.catch_up.is_none() => {
+                asked.catch_up = text().and_then(read_catch_up);
+                asked.catch_up.map(|_| 2)
+            }
+            _ => None,
+        };
+        if let Some(slot) = found.and_then(|which: usize| taken.get_mut(which)) {
+            *slot = Some(place);
         }
-        ATTEMPTS_HEADER if content.max_attempts.is_none() => {
-            content.max_attempts = text().and_then(|text| text.parse().ok());
-            content.max_attempts.is_some()
-        }
-        CATCH_UP_HEADER if content.catch_up.is_none() => {
-            content.catch_up = text().and_then(read_catch_up).map(catch_up_view);
-            content.catch_up.is_some()
-        }
-        _ => false,
+    }
+    let own = move |(place, _): &(usize, &Header)| !taken.contains(&Some(*place));
+    (asked, message.headers.iter().enumerate().filter(own).map(|(_, header)| header))
+}
+
+/// Key, headers and body as they are shown. What was asked for by a field is shown as the field
+/// again.
+pub(crate) fn content(message: &Message) -> Content<'_> {
+    let (asked, own) = asked_by(message);
+    let mut headers = Vec::with_capacity(message.headers.len());
+    headers.extend(own.map(|header| (header.name.as_str(), &header.value[..])));
+    Content {
+        key: message.key.as_deref(),
+        headers,
+        ttl: asked.ttl.map(|ttl| ttl.to_string()),
+        max_attempts: asked.max_attempts,
+        catch_up: asked.catch_up.map(catch_up_view),
+        body: &message.body,
     }
 }
 

@@ -85,7 +85,7 @@ fn g50_the_head_of_a_later_request_has_its_time_from_its_first_byte() {
     // With the idle timeout alone it would stay open for half a minute.
     let server = Server::with(&[("http.header_timeout", "200ms"), ("http.idle_timeout", "30s")]);
     let mut stream = server.connect();
-    let request = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request).expect("it is open");
     assert_eq!(read_answer(&mut stream).status, 200);
     let open = drip(&mut stream, b"GET /health/live HTTP/1.1\r\n");
@@ -96,7 +96,7 @@ fn g50_the_head_of_a_later_request_has_its_time_from_its_first_byte() {
 fn g50_an_idle_connection_is_kept_for_a_while_and_then_closed() {
     let server = Server::with(&SHORT);
     let mut stream = server.connect();
-    let request = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for _ in 0..3 {
         stream.write_all(request).expect("it is open");
         assert_eq!(read_answer(&mut stream).status, 200);
@@ -165,7 +165,7 @@ fn a_peer_may_close_its_half_and_read_the_answer() {
 fn g50_the_number_of_connections_is_bounded() {
     let server = Server::with(&[("http.connections_max", "4")]);
     let mut places: Vec<TcpStream> = (0..4).map(|_| server.connect()).collect();
-    let request = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for stream in &mut places {
         stream.write_all(request).expect("it is open");
         assert_eq!(read_answer(stream).status, 200);
@@ -332,4 +332,67 @@ fn heads_that_are_too_large_or_broken() {
         assert!(answer.status == 0 || (400..500).contains(&answer.status), "{shown}: {}", answer.head);
     }
     assert_eq!(server.footprint().0, "punctual_scheduled_total 0");
+}
+
+#[test]
+fn g50_strangers_give_way_and_known_connections_stay() {
+    let server = Server::with(&[("http.connections_max", "4")]);
+    let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let mut known = server.connect();
+    known.write_all(request).expect("it is open");
+    assert_eq!(read_answer(&mut known).status, 200);
+    // Whoever only asks whether the server lives has shown nothing.
+    let mut checker = server.connect();
+    let check = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    checker.write_all(check).expect("it is open");
+    assert_eq!(read_answer(&mut checker).status, 200);
+    let mut silent: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
+    until_closed(&mut checker);
+    for stream in &mut silent[..17] {
+        until_closed(stream);
+    }
+    known.write_all(request).expect("it is open");
+    assert_eq!(read_answer(&mut known).status, 200);
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("punctual_connections_gave_way_total"), "{metrics}");
+    assert!(!metrics.contains("punctual_connections_gave_way_total 0"), "{metrics}");
+}
+
+#[test]
+fn g50_a_stranger_has_an_end_whatever_it_asks() {
+    let server = Server::with(&[("http.stranger_timeout", "500ms")]);
+    let mut stream = server.connect();
+    let check = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let start = Instant::now();
+    while stream.write_all(check).is_ok() && read_answer(&mut stream).status == 200 {
+        assert!(start.elapsed() < PATIENCE, "still open");
+    }
+    let mut known = server.connect();
+    let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        known.write_all(request).expect("it is open");
+        assert_eq!(read_answer(&mut known).status, 200);
+    }
+}
+
+#[test]
+fn an_answer_that_is_read_too_slowly_is_cut_off() {
+    let server = Server::with(&[("http.body_timeout", "1s")]);
+    let body = "x".repeat(4 << 20);
+    let json = format!(r#"{{"body":"{body}","delay":"1h"}}"#);
+    let id = server.post("/v1/topics/t/messages", json).json()["id"].as_str().unwrap().to_owned();
+    let mut stream = server.connect();
+    let request = format!("GET /v1/messages/{id} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    stream.write_all(request.repeat(8).as_bytes()).expect("it is open");
+    let start = Instant::now();
+    let mut bytes = 0;
+    // Always some progress, so that the time for the next byte is never over.
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
+    let mut sip = [0; 64 << 10];
+    while let Ok(1..) = stream.read(&mut sip).inspect(|count| bytes += count) {
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(start.elapsed() < PATIENCE, "still open");
+    }
+    assert!(bytes < 8 * body.len(), "all of it was read");
 }

@@ -18,6 +18,7 @@ use super::{
     FailedMessage, Failure, GroupStanding, Leased, NackOutcome, Receipt, ResetTo, RetryOutcome,
     retry,
 };
+use crate::watch::{Leasing, Outcome, Settled, is_followed};
 
 /// One group. Clones are handles of the same one.
 #[derive(Clone, Debug)]
@@ -45,7 +46,15 @@ impl Consumer {
     /// # Errors
     /// [`GroupError::NotFound`] after the group was deleted, or as the store says.
     pub fn take(&self, max: usize, lease: Span) -> Result<Vec<Leased>, GroupError> {
-        self.running.take(max, lease)
+        let mut taken = self.running.take(max, lease)?;
+        if let Some(watch) = &self.running.core.watch {
+            let (group, at) = (self.group(), self.wall());
+            let until = at + Duration::from_millis(lease.as_millis());
+            let leasing = Leasing { topic: self.topic(), group: &group.name, at, until };
+            let followed = taken.iter_mut().filter(|leased| is_followed(&leased.message));
+            followed.for_each(|leased| watch.leased(leased, &leasing));
+        }
+        Ok(taken)
     }
 
     /// Ready when there may be something to take, or when the group was changed or deleted. Ask for
@@ -55,13 +64,34 @@ impl Consumer {
         self.running.waiters.join()
     }
 
+    /// Ready when something that somebody held may be held no more: it was settled, or its lease
+    /// ran out. Ask for it first, then look by [`held`](Self::held), and wait only if nothing has
+    /// changed.
+    pub fn settled(&self) -> Available {
+        self.running.holders.join()
+    }
+
+    /// Leaves the receipts of what is still held, or on its way to be settled.
+    pub fn held(&self, receipts: &mut Vec<Receipt>) {
+        let state = self.running.state.lock();
+        let now = self.running.core.time.read().monotonic;
+        receipts.retain(|receipt| {
+            receipt.group == self.running.id
+                && state.queue.is_held(receipt.place, receipt.nonce, now)
+        });
+    }
+
     /// The group is done with these messages: it will not be given them again. True for each
     /// receipt that was held. If the future is dropped, they may be settled all the same.
     ///
     /// # Errors
     /// As the store says. Then the messages are still held.
     pub async fn ack(&self, receipts: &[Receipt]) -> Result<Vec<bool>, GroupError> {
-        Arc::clone(&self.running).ack(receipts).await
+        let began = self.began();
+        let acked = Arc::clone(&self.running).ack(receipts).await?;
+        let outcomes = acked.iter().map(|held| held.then_some(Outcome::Acked));
+        self.tell_settled(receipts, outcomes, began);
+        Ok(acked)
     }
 
     /// The consumer failed with these messages: they come again, or are dead letters. Blocks.
@@ -73,7 +103,10 @@ impl Consumer {
         receipts: &[Receipt],
         failure: &Failure,
     ) -> Result<Vec<NackOutcome>, GroupError> {
-        self.running.nack(receipts, failure)
+        let began = self.began();
+        let nacked = self.running.nack(receipts, failure)?;
+        self.tell_settled(receipts, nacked.iter().copied().map(Outcome::of_nack), began);
+        Ok(nacked)
     }
 
     /// Gives leases a new length, counted from now. True for each receipt that was held.
@@ -89,12 +122,17 @@ impl Consumer {
         };
         let extended = receipts.iter().map(extend).collect();
         self.running.set_alarm(&mut state, now);
+        drop(state);
+        if let Some(watch) = &self.running.core.watch {
+            watch.extended(receipts, now.wall + lease);
+        }
         extended
     }
 
     /// Gives messages back that nobody has looked at; that is no failed attempt. True for each
     /// receipt that was held.
     pub fn release(&self, receipts: &[Receipt]) -> Vec<bool> {
+        let began = self.began();
         let mut state = self.running.state.lock();
         let now = self.running.core.time.read();
         let mut answers = Vec::with_capacity(receipts.len());
@@ -110,7 +148,35 @@ impl Consumer {
         }
         drop(state);
         self.running.waiters.wake(answers.iter().filter(|held| **held).count());
+        self.running.holders.wake_all();
+        let outcomes = answers.iter().map(|held| held.then_some(Outcome::Released));
+        self.tell_settled(receipts, outcomes, began);
         answers
+    }
+
+    /// The wall clock, if somebody follows messages.
+    fn began(&self) -> Option<Duration> {
+        self.running.core.watch.as_ref().map(|_| self.wall())
+    }
+
+    fn wall(&self) -> Duration {
+        self.running.core.time.read().wall
+    }
+
+    /// Tells whoever follows messages what became of those that were held.
+    fn tell_settled(
+        &self,
+        receipts: &[Receipt],
+        outcomes: impl Iterator<Item = Option<Outcome>>,
+        began: Option<Duration>,
+    ) {
+        let (Some(watch), Some(began)) = (&self.running.core.watch, began) else { return };
+        let ended = self.wall();
+        for (receipt, outcome) in receipts.iter().zip(outcomes) {
+            if let Some(outcome) = outcome {
+                watch.settled(*receipt, Settled { outcome, began, ended });
+            }
+        }
     }
 
     /// A message failed with somebody who did not take it from the group. It comes again through

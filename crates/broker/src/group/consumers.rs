@@ -17,12 +17,13 @@ use punctual_model::{GroupId, GroupName, GroupSettings, TopicId, TopicName, Topi
 
 use super::Consumer;
 use super::alarms::Alarms;
-use super::jobs::JobLimits;
 use super::overflow::{NotAdmitted, Overflow};
 use super::running::{Core, Pending, Running};
 use super::waiters::{Available, Waiters};
+use crate::bounds::InForce;
 use crate::stats::Counters;
 use crate::time::BrokerTime;
+use crate::watch::Watch;
 
 /// All groups. Clones are handles of the same.
 #[derive(Clone)]
@@ -32,7 +33,6 @@ pub struct Consumers {
 
 struct Inner {
     core: Arc<Core>,
-    auto_create: bool,
     overflow: Overflow,
     running: RwLock<Table>,
     /// Held while a group is made or changed, so that a first use never undoes a change.
@@ -73,8 +73,8 @@ pub(crate) struct ConsumerParts {
     pub(crate) time: Arc<BrokerTime>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pending: Pending,
-    pub(crate) auto_create: bool,
-    pub(crate) limits: JobLimits,
+    pub(crate) bounds: Arc<InForce>,
+    pub(crate) watch: Option<Arc<dyn Watch>>,
 }
 
 impl Consumers {
@@ -84,16 +84,26 @@ impl Consumers {
         parts: ConsumerParts,
         failed: oneshot::Sender<StoreError>,
     ) -> io::Result<Self> {
-        let ConsumerParts { groups, topics, time, counters, pending, auto_create, limits } = parts;
+        let ConsumerParts { groups, topics, time, counters, pending, bounds, watch } = parts;
         let (nonces, kept, jobs) = Default::default();
         let alarms = Arc::new(Alarms::new(&time));
-        let core =
-            Core { groups, topics, time, counters, pending, nonces, alarms, kept, jobs, limits };
+        let core = Core {
+            groups,
+            topics,
+            time,
+            counters,
+            pending,
+            nonces,
+            alarms,
+            kept,
+            jobs,
+            bounds,
+            watch,
+        };
         let core = Arc::new(core);
         let inner = Inner {
             overflow: Overflow::new(Arc::clone(&core)),
             core,
-            auto_create,
             running: RwLock::default(),
             making: Mutex::default(),
             watchers: Arc::default(),
@@ -213,7 +223,7 @@ impl Consumers {
         if let Some(topic) = topics.by_name(name) {
             return Ok(topic);
         }
-        if !self.inner.auto_create {
+        if !self.inner.core.bounds.auto_create() {
             return Err(GroupError::TopicNotFound);
         }
         topics.put(name, TopicSettings::default()).map_err(|error| match error {

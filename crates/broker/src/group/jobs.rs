@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use punctual_model::ports::{GroupError, StoreError};
-use punctual_model::{GroupId, MessageId, Span, Timestamp};
+use punctual_model::{GroupId, MessageId, Timestamp};
 
 use super::Consumer;
 use crate::schedule::Invalid;
@@ -39,15 +39,6 @@ const DECIDING_MIN: usize = 1024;
 /// How often a job asks again when the store is busy, and how long it waits each time.
 const BUSY_TRIES: usize = 1200;
 const BUSY_WAIT: Duration = Duration::from_millis(50);
-
-/// What a message that is sent again is held to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JobLimits {
-    /// Largest body.
-    pub(crate) body_bytes_max: usize,
-    /// Longest time ahead.
-    pub(crate) delay_max: Span,
-}
 
 /// The name of a job, never given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +207,7 @@ impl Consumer {
     pub fn redrive(&self, order: Redrive) -> Result<JobId, JobError> {
         let core = &self.running.core;
         let now = core.time.read();
-        order.check(now.wall_timestamp(), core.limits)?;
+        order.check(now.wall_timestamp(), &core.bounds)?;
         let (list, now) = (self.dead_list(), now.timestamp_up());
         let kind = (self.running.id, JobKind::Redrive);
         let work = core.time.activity().begin();

@@ -37,7 +37,6 @@ pub(crate) use self::consumers::ConsumerParts;
 pub use self::consumers::{Consumers, GroupLag};
 pub use self::dead::{DeadFilter, DeadLetter, DeadPage, DeadQuery};
 pub use self::history::{History, Reason};
-pub(crate) use self::jobs::JobLimits;
 pub use self::jobs::{
     Drain, Edit, JobError, JobId, JobIdError, JobKind, JobReport, JobState, MoveResult, Moved,
     Redrive,

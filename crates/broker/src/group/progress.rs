@@ -144,6 +144,7 @@ impl Running {
         }
         drop((state, reader));
         self.waiters.wake_all();
+        self.holders.wake_all();
         Ok(())
     }
 }

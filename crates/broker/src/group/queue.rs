@@ -270,6 +270,16 @@ impl Queue {
         Some((open, lease))
     }
 
+    /// Whether whoever knows the nonce holds the message, or what they said of it is on its way to
+    /// the disk.
+    pub(crate) fn is_held(&self, place: Place, nonce: u64, now: Duration) -> bool {
+        match self.open.get(&place).map(|open| &open.state) {
+            Some(State::Leased(lease)) => lease.nonce == nonce && lease.deadline > now,
+            Some(State::Settling(lease)) => lease.nonce == nonce,
+            _ => false,
+        }
+    }
+
     /// Takes the messages whose lease has run out to be settled, under new nonces.
     pub(crate) fn expire(
         &mut self,

@@ -14,7 +14,7 @@ use punctual_model::{GroupId, Partition, Span, TopicId, TopicName, limits};
 
 use super::alarms::Alarms;
 use super::feed::RETRY_FEED;
-use super::jobs::{JobLimits, Jobs};
+use super::jobs::Jobs;
 use super::nonce::Nonces;
 use super::open::{Lease, Open};
 use super::queue::{Next, Place, Queue, ReadFrom};
@@ -22,8 +22,10 @@ use super::read::Reader;
 use super::settle::Work;
 use super::waiters::Waiters;
 use super::{Leased, Reason, Receipt};
+use crate::bounds::InForce;
 use crate::stats::Counters;
 use crate::time::{BrokerTime, Now};
+use crate::watch::Watch;
 
 /// How many of those who wait are woken for a batch of messages; whoever then finds more than it
 /// takes wakes others.
@@ -50,7 +52,9 @@ pub(crate) struct Core {
     pub(crate) nonces: Nonces,
     pub(crate) alarms: Arc<Alarms>,
     pub(crate) jobs: Jobs,
-    pub(crate) limits: JobLimits,
+    pub(crate) bounds: Arc<InForce>,
+    /// Who follows messages on their way.
+    pub(crate) watch: Option<Arc<dyn Watch>>,
     /// Bytes of content that all groups keep in memory, about.
     pub(crate) kept: AtomicUsize,
 }
@@ -63,6 +67,8 @@ pub(crate) struct Running {
     pub(crate) state: Mutex<State>,
     pub(crate) reader: Mutex<Reader>,
     pub(crate) waiters: Arc<Waiters>,
+    /// Those who wait until something that they hold is settled.
+    pub(crate) holders: Arc<Waiters>,
 }
 
 pub(crate) struct State {
@@ -88,6 +94,7 @@ impl Running {
             state: Mutex::new(State { group, queue, alarm: None, kept: 0, gone: false }),
             reader: Mutex::default(),
             waiters: Arc::default(),
+            holders: Arc::default(),
         }
     }
 
@@ -106,12 +113,14 @@ impl Running {
         state.group = group;
         drop((state, reader));
         self.waiters.wake_all();
+        self.holders.wake_all();
     }
 
     /// The group is no more.
     pub(crate) fn end(&self) {
         self.state.lock().gone = true;
         self.waiters.wake_all();
+        self.holders.wake_all();
     }
 
     /// Messages were delivered to the topic, or to the retry topic.
@@ -258,6 +267,7 @@ impl Running {
         self.waiters.wake(ready);
         if !expired.is_empty() {
             self.ran_out(expired);
+            self.holders.wake_all();
         }
     }
 }

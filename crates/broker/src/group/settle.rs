@@ -95,6 +95,7 @@ impl Running {
         self.set_alarm(&mut state, now);
         drop(state);
         self.waiters.wake(ready);
+        self.holders.wake_all();
         if result.is_ok() {
             self.core.counters.acked.fetch_add(held.len() as u64, Ordering::Relaxed);
         }
@@ -355,6 +356,7 @@ impl Running {
         self.set_alarm(&mut state, now);
         drop(state);
         self.waiters.wake(ready);
+        self.holders.wake_all();
         if settled {
             batch.iter().for_each(|(_, fate)| self.count(*fate));
         }

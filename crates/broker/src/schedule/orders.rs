@@ -34,19 +34,32 @@ impl<T: Timeline> Broker<T> {
     pub(super) async fn schedule_orders(
         &self,
         topic: &Topic,
-        requests: Vec<Request>,
+        mut requests: Vec<Request>,
         now: Now,
     ) -> Result<Vec<Scheduled>, ScheduleError> {
         let names = Names::of(&requests)?;
+        let acceptance = self.watch(&topic.name, &mut requests);
+        let scheduled = self.carry_out_all(topic, requests, &names, now).await?;
+        acceptance.done(&scheduled, || self.shared.time.read().wall);
+        Ok(scheduled)
+    }
+
+    async fn carry_out_all(
+        &self,
+        topic: &Topic,
+        requests: Vec<Request>,
+        names: &Names,
+        now: Now,
+    ) -> Result<Vec<Scheduled>, ScheduleError> {
         let replaces = |request: &Request| request.on_conflict == OnConflict::Replace;
         if !requests.iter().any(replaces) {
-            let batch = self.batch(topic, requests, &names, Vec::new(), now)?;
-            return self.carry_out(batch, &names).await?.ok_or(StoreError::Busy.into());
+            let batch = self.batch(topic, requests, names, Vec::new(), now)?;
+            return self.carry_out(batch, names).await?.ok_or(StoreError::Busy.into());
         }
         for _ in 0..TRIES {
             let giving_way = self.giving_way(topic, &requests).await?;
-            let batch = self.batch(topic, requests.clone(), &names, giving_way, now)?;
-            if let Some(scheduled) = self.carry_out(batch, &names).await? {
+            let batch = self.batch(topic, requests.clone(), names, giving_way, now)?;
+            if let Some(scheduled) = self.carry_out(batch, names).await? {
                 return Ok(scheduled);
             }
         }

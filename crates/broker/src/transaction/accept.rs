@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual_model::ports::{OnConflict, Timeline, Topic};
-use punctual_model::{Basis, CheckPolicy, GroupName, TopicName, TopicSettings};
+use punctual_model::{
+    Basis, CheckPolicy, GroupName, MessageId, Timestamp, TopicName, TopicSettings,
+};
 
 use super::{DelayFrom, Draft, Half, PrepareError, Prepared};
 use crate::broker::Broker;
-use crate::schedule::{Request, ScheduleError, check_batch};
+use crate::schedule::{Request, ScheduleError, Scheduled, check_batch};
 use crate::time::Now;
+use crate::watch::Acceptance;
 
 /// What a producer asks for.
 #[derive(Clone, Debug)]
@@ -63,7 +66,13 @@ impl<T: Timeline> Broker<T> {
         }
         let topics = self.topics_for_use(&requests, &places).await?;
         let mut halves = Vec::with_capacity(requests.len());
-        for (index, (request, (name, from))) in requests.into_iter().zip(places).enumerate() {
+        // With own ids a fingerprint is taken of everything, and a mark would change it.
+        let markable = requests.iter().all(|request| request.own_id.is_none());
+        let mut acceptance = Acceptance::default();
+        for (index, (mut request, (name, from))) in requests.into_iter().zip(places).enumerate() {
+            if markable {
+                self.watch_one(&name, &mut request, &mut acceptance);
+            }
             let gone = || refused(index, ScheduleError::TopicNotFound);
             let topic = topics.get(&name).ok_or_else(gone)?;
             halves.push(self.half(topic, request, from, now).map_err(|error| match error {
@@ -73,7 +82,14 @@ impl<T: Timeline> Broker<T> {
                 error => refused(index, error),
             })?);
         }
-        self.transactions().prepare(Draft { producer_group, halves, check, url }).await
+        let dues: Vec<Timestamp> = halves.iter().map(|half| half.entry.due).collect();
+        let draft = Draft { producer_group, halves, check, url };
+        let prepared = self.transactions().prepare(draft).await?;
+        let with_due =
+            |(id, due): (&MessageId, &Timestamp)| Scheduled { due: *due, ..Scheduled::new(*id) };
+        let scheduled: Vec<Scheduled> = prepared.messages.iter().zip(&dues).map(with_due).collect();
+        acceptance.done(&scheduled, || self.shared.time.read().wall);
+        Ok(prepared)
     }
 
     /// The topics of the messages, made if need be, once each of them takes its part.

@@ -1,7 +1,7 @@
 //! Handing out checks: each is counted, durably, before anybody sees it.
 
 use punctual_model::ports::{Order, PendingEntry, Revised, StoreError, Timeline};
-use punctual_model::{GroupName, MessageId, State, limits};
+use punctual_model::{GroupName, MessageId, State, TopicName, limits};
 
 use super::desk::{Desk, Inner};
 use super::ready::{Ready, Waiting, Way};
@@ -19,8 +19,24 @@ impl<T: Timeline> Desk<T> {
         producer_group: &GroupName,
         max: usize,
     ) -> Result<Vec<Check>, StoreError> {
-        let drawn = self.inner.draw(&Way::Call(producer_group.clone()), max).await?;
-        Ok(drawn.into_iter().map(|(_, check)| check).collect())
+        let drawn = self.inner.draw(&Way::Call(producer_group.clone()), max, &|_| true).await?;
+        Ok(drawn.checks.into_iter().map(|(_, check)| check).collect())
+    }
+
+    /// The same for somebody who is not to see every transaction of the group: only those whose
+    /// topics are `wanted`. Others stay for somebody else, and do not count.
+    ///
+    /// # Errors
+    /// As [`checks`](Self::checks).
+    pub async fn checks_where(
+        &self,
+        producer_group: &GroupName,
+        max: usize,
+        wanted: impl Fn(&[TopicName]) -> bool + Sync,
+    ) -> Result<SomeChecks, StoreError> {
+        let drawn = self.inner.draw(&Way::Call(producer_group.clone()), max, &wanted).await?;
+        let checks = drawn.checks.into_iter().map(|(_, check)| check).collect();
+        Ok(SomeChecks { checks, passed_over: drawn.passed_over })
     }
 
     /// Up to `max` checks that are to be sent to URLs. Each counts as sent.
@@ -32,8 +48,8 @@ impl<T: Timeline> Desk<T> {
             let url = stored.record.url?;
             Some(Callback { url, producer_group: stored.record.producer_group, check })
         };
-        let drawn = self.inner.draw(&Way::Url, max).await?;
-        Ok(drawn.into_iter().filter_map(callback).collect())
+        let drawn = self.inner.draw(&Way::Url, max, &|_| true).await?;
+        Ok(drawn.checks.into_iter().filter_map(callback).collect())
     }
 
     /// What came back from the URL of a transaction.
@@ -53,24 +69,61 @@ impl<T: Timeline> Desk<T> {
     }
 }
 
+/// Checks for somebody who is not to see all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SomeChecks {
+    /// Those that are handed out.
+    pub checks: Vec<Check>,
+    /// Whether others are ready that are not for this one.
+    pub passed_over: bool,
+}
+
+/// Which transactions are wanted, by their topics.
+type Wanted<'a> = dyn Fn(&[TopicName]) -> bool + Sync + 'a;
+
+/// Transactions that are passed over in one draw.
+const PASSED_OVER_MAX: usize = 10_000;
+
+struct Drawn {
+    checks: Vec<(Stored, Check)>,
+    passed_over: bool,
+}
+
 impl<T: Timeline> Inner<T> {
-    /// Takes checks that are ready, and counts them.
-    async fn draw(&self, way: &Way, max: usize) -> Result<Vec<(Stored, Check)>, StoreError> {
+    /// Takes checks that are ready and wanted, and counts them.
+    async fn draw(&self, way: &Way, max: usize, wanted: &Wanted<'_>) -> Result<Drawn, StoreError> {
+        // What is not wanted goes back at the end, so that it is not taken again before.
+        let mut aside = Hand { ready: &self.ready, way, waiting: Vec::new() };
         loop {
             let mut hand = Hand { ready: &self.ready, way, waiting: self.ready.take(way, max) };
-            if hand.waiting.is_empty() {
-                return Ok(Vec::new());
+            let passed_over = !aside.waiting.is_empty();
+            if hand.waiting.is_empty() || aside.waiting.len() >= PASSED_OVER_MAX {
+                return Ok(Drawn { checks: Vec::new(), passed_over });
             }
-            let drawn = self.read(&mut hand).await?;
-            let drawn = self.count(drawn, &mut hand).await?;
-            if !drawn.is_empty() {
-                return Ok(drawn);
+            let checks = self.read(&mut hand, &mut aside, wanted).await?;
+            let checks = self.count(checks, &mut hand).await?;
+            if !checks.is_empty() {
+                return Ok(Drawn { checks, passed_over });
             }
         }
     }
 
+    /// The topics that the messages of a transaction go to, as far as they exist.
+    fn topics_of(&self, stored: &Stored) -> Vec<TopicName> {
+        let topics = stored.halves.iter().filter_map(|half| self.topics.by_id(half.topic));
+        let mut names: Vec<TopicName> = topics.map(|topic| topic.name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// Reads what is in hand, as far as an answer may be large; the rest stays for others.
-    async fn read(&self, hand: &mut Hand<'_>) -> Result<Vec<(Stored, Check)>, StoreError> {
+    async fn read(
+        &self,
+        hand: &mut Hand<'_>,
+        aside: &mut Hand<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<(Stored, Check)>, StoreError> {
         let mut drawn = Vec::new();
         let (mut bytes, mut messages) = (0, 0);
         for waiting in hand.waiting.clone() {
@@ -86,6 +139,11 @@ impl<T: Timeline> Inner<T> {
                 hand.forget(waiting.id);
                 continue;
             };
+            if !wanted(&self.topics_of(&stored)) {
+                hand.forget(waiting.id);
+                aside.waiting.push(waiting);
+                continue;
+            }
             let check = self.check(&stored).await?;
             bytes += check.messages.iter().map(|half| half.message.weight()).sum::<usize>();
             messages += check.messages.len();

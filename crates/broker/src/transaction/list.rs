@@ -26,6 +26,18 @@ impl<T: Timeline> Desk<T> {
     /// # Errors
     /// When the store does not answer.
     pub async fn list(&self, query: TransactionQuery) -> Result<TransactionPage, StoreError> {
+        self.list_where(query, |_| true).await
+    }
+
+    /// The same without those that are not `wanted`.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn list_where(
+        &self,
+        query: TransactionQuery,
+        wanted: impl Fn(&Transaction) -> bool,
+    ) -> Result<TransactionPage, StoreError> {
         let mut page = TransactionPage { transactions: Vec::new(), next: query.after };
         let (mut looked_at, mut named) = (0, 0);
         while looked_at < LOOKED_AT_MAX
@@ -36,11 +48,15 @@ impl<T: Timeline> Desk<T> {
             page.next = pending.next;
             looked_at += pending.entries.len();
             for entry in &pending.entries {
-                let wanted = Stored::of_pending(entry)
+                let stored = Stored::of_pending(entry)
                     .filter(|stored| query.state.is_none_or(|state| stored.record.state == state));
-                let Some(stored) = wanted else { continue };
+                let Some(stored) = stored else { continue };
                 named += stored.halves.len();
-                page.transactions.push(self.inner.shown(&stored));
+                let shown = self.inner.shown(&stored);
+                if !wanted(&shown) {
+                    continue;
+                }
+                page.transactions.push(shown);
                 if page.transactions.len() >= query.limit || named >= NAMED_MAX {
                     let last = pending.entries.last().map(|last| last.key);
                     if last != Some(entry.key) {

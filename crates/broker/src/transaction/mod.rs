@@ -37,6 +37,7 @@ use punctual_model::{
 };
 
 pub use self::accept::{HalfRequest, Preparation};
+pub use self::check::SomeChecks;
 pub use self::desk::{Desk, DeskParts};
 use crate::schedule::ScheduleError;
 

@@ -202,43 +202,6 @@ fn level(text: &str) -> Result<(usize, String), String> {
     Ok((level, delay.to_owned()))
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum TransactionsCommand {
-    /// List transactions
-    List {
-        /// Only those in this state
-        #[arg(long, value_parser = ["prepared", "committed", "rolled_back", "unresolved"])]
-        state: Option<String>,
-        /// Only those of this producer group
-        #[arg(long, value_name = "GROUP")]
-        producer_group: Option<String>,
-        /// At most so many
-        #[arg(long, default_value_t = 100)]
-        limit: usize,
-    },
-    /// Show a transaction
-    Show {
-        /// Its id
-        id: String,
-    },
-    /// Let its messages go
-    Commit(Decision),
-    /// Drop its messages
-    Rollback(Decision),
-    /// Ask its producers again
-    Resume(Decision),
-}
-
-/// A decision about a transaction, by hand.
-#[derive(Debug, Args)]
-pub(crate) struct Decision {
-    /// Id of the transaction
-    pub(crate) id: String,
-    /// Why, for the record
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct ExportOptions {
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod stop;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -26,24 +27,27 @@ use stop::Stop;
 /// How long one request waits for messages.
 const WAIT: &str = "20s";
 /// Messages printed between two acks.
-const PRINTED_AT_ONCE: usize = 100;
+const PRINTED_AT_ONCE: u64 = 100;
 /// How soon to try again when the server is away, and how late at most.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(10);
 
 /// What every worker works with.
 struct Work {
-    session: Session,
+    session: Arc<Session>,
     /// Where the group is.
     group: String,
     exec: Option<String>,
+    /// Messages that may still be asked for.
+    left: AtomicU64,
     stop: Stop,
 }
 
-pub(super) fn run(session: Session, options: ConsumeOptions) -> anyhow::Result<()> {
+pub(super) fn run(session: Arc<Session>, options: ConsumeOptions) -> anyhow::Result<()> {
     let group = group_path(&options.topic, &options.group);
     let stop = Stop::on_signal().context("no signals")?;
-    let work = Arc::new(Work { session, group, exec: options.exec, stop });
+    let left = AtomicU64::new(options.max.unwrap_or(u64::MAX));
+    let work = Arc::new(Work { session, group, exec: options.exec, left, stop });
     for number in 0..options.concurrency {
         let worker = Arc::clone(&work);
         work.stop.started();
@@ -59,15 +63,16 @@ pub(super) fn run(session: Session, options: ConsumeOptions) -> anyhow::Result<(
 impl Work {
     /// Receives and works until asked to stop, or until the server refuses for good.
     fn follow(&self) -> anyhow::Result<()> {
-        let max = if self.exec.is_some() { 1 } else { PRINTED_AT_ONCE };
-        let ask = json!({"max": max, "wait": WAIT});
         let path = format!("{}/receive", self.group);
         let mut back_off = BACK_OFF_MIN;
         while !self.stop.is_asked() {
+            let Some(share) = Share::of(&self.left, self.at_once()) else { return Ok(()) };
+            let ask = json!({"max": share.taken, "wait": WAIT});
             let answer = match self.session.client.post_waiting(&path, &ask) {
                 Ok(answer) => answer,
                 Err(error) if is_final(&error) => return Err(error),
                 Err(error) => {
+                    drop(share);
                     if back_off == BACK_OFF_MIN {
                         remark(&format!("{error:#}; trying again"));
                     }
@@ -78,6 +83,7 @@ impl Work {
             };
             back_off = BACK_OFF_MIN;
             let messages = answer["messages"].as_array().ok_or_else(|| anyhow!("not messages"))?;
+            share.used(messages.len());
             if !messages.is_empty() {
                 // Not let in: the program is ending, and the messages come again.
                 let Some(busy) = self.stop.enter() else { return Ok(()) };
@@ -86,6 +92,10 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    const fn at_once(&self) -> u64 {
+        if self.exec.is_some() { 1 } else { PRINTED_AT_ONCE }
     }
 
     fn work(&self, messages: &[Value]) -> anyhow::Result<()> {
@@ -138,6 +148,31 @@ impl Work {
             }
             Ok(()) => Ok(()),
         }
+    }
+}
+
+/// Messages that one request may bring; what it does not bring is left to others.
+struct Share<'a> {
+    left: &'a AtomicU64,
+    taken: u64,
+}
+
+impl<'a> Share<'a> {
+    /// At most so many, or nothing when none are left.
+    fn of(left: &'a AtomicU64, most: u64) -> Option<Self> {
+        let rest = |left: u64| (left > 0).then(|| left.saturating_sub(most));
+        let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest).ok()?;
+        Some(Self { left, taken: before.min(most) })
+    }
+
+    fn used(mut self, count: usize) {
+        self.taken = self.taken.saturating_sub(count as u64);
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.left.fetch_add(self.taken, Ordering::Relaxed);
     }
 }
 

@@ -5,11 +5,16 @@ use std::io::{self, IsTerminal as _};
 use anyhow::bail;
 use serde_json::{Map, Value, json};
 
+use super::listing::Listing;
 use super::receive::group_path;
-use super::{Session, headers, shown_body, with_parameters};
+use super::send::headers;
+use super::{Session, shown_body, with_parameters};
 use crate::args::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
 use crate::client::escaped;
-use crate::output::{field, line};
+use crate::output::{Column, cut, distance, field, line};
+
+/// How much of an error a list shows.
+const ERROR_CHARS_SHOWN: usize = 60;
 
 impl Session {
     pub(super) fn dead(&self, command: DeadCommand) -> anyhow::Result<()> {
@@ -18,8 +23,8 @@ impl Session {
             DeadCommand::Show { topic, group, id } => {
                 let path = format!("{}/dead?id={}", group_path(&topic, &group), escaped(&id));
                 let mut found = None;
-                self.pages(&path, "messages", 1, |letter| {
-                    found = Some(letter.clone());
+                self.pages(&path, "messages", 1, |letters| {
+                    found = letters.first().cloned();
                     Ok(())
                 })?;
                 match found {
@@ -43,15 +48,29 @@ impl Session {
             ("key", filter.key.as_deref()),
             ("id", filter.id.as_deref()),
         ];
-        self.pages(&with_parameters(path, &parameters), "messages", options.limit, |letter| {
-            if self.json {
-                return line(&letter.to_string());
-            }
-            let [died_at, id, reason, attempts, error] =
-                ["died_at", "id", "reason", "attempts", "last_error"].map(|of| field(letter, of));
-            let body = shown_body(letter);
-            line(&format!("{died_at}  {id}  {reason} after {attempts}  {error}  {body}"))
-        })
+        let empty = format!("{} has no dead letters in {}", options.group, options.topic);
+        let listing = Listing {
+            name: "messages",
+            names: "id",
+            columns: &[
+                Column::Whole("ID"),
+                Column::Whole("DIED"),
+                Column::Whole("REASON"),
+                Column::Number("ATTEMPTS"),
+                Column::Cut("ERROR"),
+                Column::Cut("BODY"),
+            ],
+            row: &|letter, now| {
+                let [id, died_at, reason, attempts, error] =
+                    ["id", "died_at", "reason", "attempts", "last_error"]
+                        .map(|name| field(letter, name));
+                let died = distance(&died_at, now).unwrap_or(died_at);
+                let error = cut(&error, ERROR_CHARS_SHOWN);
+                vec![id, died, reason, attempts, error, shown_body(letter)]
+            },
+            empty: &empty,
+        };
+        self.listed(&with_parameters(path, &parameters), options.limit, &listing)
     }
 
     fn redrive(&self, options: RedriveOptions) -> anyhow::Result<()> {

@@ -3,16 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use super::Session;
+use super::listing::Listing;
 use super::receive::group_path;
 use crate::args::{GroupPlace, GroupSettings, GroupsCommand, ResetOptions};
 use crate::client::escaped;
-use crate::output::{field, fields, line};
+use crate::output::{Column, Table, field, fields, line};
 
 impl Session {
-    pub(super) fn groups(&self, command: GroupsCommand) -> anyhow::Result<()> {
+    pub(super) fn groups(&self, command: Option<GroupsCommand>) -> anyhow::Result<()> {
         let path = |place: &GroupPlace| group_path(&place.topic, &place.group);
         let client = &self.client;
-        let answer = match command {
+        let answer = match command.unwrap_or(GroupsCommand::List { topic: None }) {
             GroupsCommand::List { topic } => return self.list_groups(topic.as_deref()),
             GroupsCommand::Show(place) => return self.show_group(&client.get(&path(&place))?),
             GroupsCommand::Create { place, settings, start } => {
@@ -50,28 +51,54 @@ impl Session {
     fn list_groups(&self, topic: Option<&str>) -> anyhow::Result<()> {
         let path = topic.map(|topic| format!("/v1/topics/{}/groups", escaped(topic)));
         let path = path.unwrap_or_else(|| "/v1/groups".to_owned());
-        self.pages(&path, "groups", usize::MAX, |group| {
-            if self.json {
-                return line(&group.to_string());
-            }
-            let paused = if group["paused"] == true { "  paused" } else { "" };
-            line(&format!("{}  {}{paused}", field(group, "topic"), field(group, "name")))
-        })
+        let listing = Listing {
+            name: "groups",
+            names: "name",
+            columns: &[
+                Column::Cut("TOPIC"),
+                Column::Cut("GROUP"),
+                Column::Number("ATTEMPTS"),
+                Column::Whole("LEASE"),
+                Column::Whole("STATE"),
+            ],
+            row: &|group, _| {
+                let [topic, name, attempts, lease] =
+                    ["topic", "name", "max_attempts", "lease"].map(|of| field(group, of));
+                let mut state = Vec::new();
+                for (word, holds) in [
+                    ("paused", group["paused"] == true),
+                    ("ordered", group["ordered"] == true),
+                    ("push", group["push"].is_object()),
+                ] {
+                    state.extend(holds.then_some(word));
+                }
+                let state = if state.is_empty() { "-".to_owned() } else { state.join(", ") };
+                vec![topic, name, attempts, lease, state]
+            },
+            empty: "there are no groups; `punctual receive TOPIC --group GROUP` makes one",
+        };
+        self.listed(&path, usize::MAX, &listing)
     }
 
     fn show_group(&self, group: &Value) -> anyhow::Result<()> {
-        if self.json {
-            return line(&group.to_string());
+        if self.json || self.quiet {
+            return self.show(group);
         }
         let mut settings = group.clone();
         let partitions = settings.as_object_mut().and_then(|fields| fields.remove("partitions"));
-        fields(&settings)?;
+        fields(&settings, self.now())?;
+        let mut table = Table::new(&[
+            Column::Number("PARTITION"),
+            Column::Number("CURSOR"),
+            Column::Number("END"),
+            Column::Number("LAG"),
+        ]);
         for partition in partitions.iter().filter_map(Value::as_array).flatten() {
-            let [number, cursor, end, lag] =
-                ["partition", "cursor", "end", "lag"].map(|name| field(partition, name));
-            line(&format!("partition {number}: {cursor} of {end}, lag {lag}"))?;
+            let cells = ["partition", "cursor", "end", "lag"].map(|name| field(partition, name));
+            table.row(cells.into());
         }
-        Ok(())
+        line("")?;
+        table.print()
     }
 
     fn drain(&self, group: &str, ask: &Value) -> anyhow::Result<()> {

@@ -1,14 +1,19 @@
 //! Commands about messages that are still to come.
 
-use anyhow::{anyhow, bail};
-use serde_json::{Map, Value, json};
+use anyhow::bail;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
-use super::{Session, with_parameters};
-use crate::args::{
-    BulkCommand, BulkOptions, LevelsCommand, ListOptions, PendingFilter, Place, TimeOptions,
-};
+use super::listing::Listing;
+use super::{Session, shown_body, with_parameters};
+use crate::args::{ListOptions, Place, TimeOptions};
 use crate::client::escaped;
-use crate::output::{failure, field, line};
+use crate::output::{
+    Column, Table, cut, distance, failure, field, harmless, line, say, time_field,
+};
+
+/// How much of a rule a list shows.
+const RULE_CHARS_SHOWN: usize = 60;
 
 impl Session {
     pub(super) fn get(&self, place: &Place) -> anyhow::Result<()> {
@@ -25,7 +30,9 @@ impl Session {
                 Ok(answer) if self.json => {
                     line(&json!({"id": id, "result": answer["result"]}).to_string())?;
                 }
-                Ok(answer) => line(&format!("{id}  {}", field(&answer, "result")))?,
+                Ok(_) if self.quiet => line(&harmless(id))?,
+                Ok(answer) => line(&format!("{}  {}", harmless(id), field(&answer, "result")))?,
+                Err(error) if ids.len() == 1 => return Err(error.context("not cancelled")),
                 Err(error) => {
                     refused += 1;
                     // The code is told for all of them at the end.
@@ -53,12 +60,12 @@ impl Session {
 
     /// What a message has become: for people in a line.
     fn changed(&self, message: &Value) -> anyhow::Result<()> {
-        if self.json {
-            return line(&message.to_string());
+        if self.json || self.quiet {
+            return self.show(message);
         }
         let [id, state] = ["id", "state"].map(|name| field(message, name));
         match message["remaining"].is_null() {
-            true => line(&format!("{id}  {state}, due {}", field(message, "due"))),
+            true => line(&format!("{id}  {state}, due {}", time_field(message, "due", self.now()))),
             false => line(&format!("{id}  {state}, {} left", field(message, "remaining"))),
         }
     }
@@ -73,121 +80,155 @@ impl Session {
             ("key_prefix", filter.key_prefix.as_deref()),
             ("state", filter.state.as_deref()),
         ];
-        let path = with_parameters(path, &parameters);
-        self.pages(&path, "messages", options.limit, |message| self.listed(message))
+        let is_filtered = parameters.iter().any(|(_, value)| value.is_some());
+        let topic = &options.topic;
+        let empty = match is_filtered {
+            true => format!("nothing in {topic} is pending that fits"),
+            false => format!(
+                "nothing is pending in {topic}; `punctual send {topic} BODY --delay 30s` sends"
+            ),
+        };
+        let listing = Listing {
+            name: "messages",
+            names: "id",
+            columns: &[
+                Column::Whole("ID"),
+                Column::Whole("DUE"),
+                Column::Whole("WHEN"),
+                Column::Cut("KEY"),
+                Column::Cut("BODY"),
+            ],
+            row: &|message, now| {
+                let when = when(message, now);
+                let [id, due, key] = ["id", "due", "key"].map(|name| field(message, name));
+                vec![id, due, when, key, shown_body(message)]
+            },
+            empty: &empty,
+        };
+        self.listed(&with_parameters(path, &parameters), options.limit, &listing)
     }
 
     pub(super) fn series(&self, topic: &str, limit: usize) -> anyhow::Result<()> {
         let path = format!("{}/series", topic_path(topic));
-        self.pages(&path, "series", limit, |series| {
-            if self.json {
-                return line(&series.to_string());
-            }
-            let [due, id, repeat, number] =
-                ["due", "id", "repeat", "number"].map(|name| field(series, name));
-            line(&format!("{due}  {id}  {repeat}  number {number}"))
-        })
+        let empty =
+            format!("no series in {topic}; `punctual send {topic} BODY --every 10m` makes one");
+        let listing = Listing {
+            name: "series",
+            names: "id",
+            columns: &[
+                Column::Whole("ID"),
+                Column::Whole("NEXT"),
+                Column::Whole("WHEN"),
+                Column::Number("NUMBER"),
+                Column::Cut("REPEAT"),
+                Column::Cut("BODY"),
+            ],
+            row: &|series, now| {
+                let when = when(series, now);
+                let [id, due, number] = ["id", "due", "number"].map(|name| field(series, name));
+                vec![id, due, when, number, rule(&series["repeat"]), shown_body(series)]
+            },
+            empty: &empty,
+        };
+        self.listed(&path, limit, &listing)
     }
 
     pub(super) fn forecast(&self, topic: Option<&str>) -> anyhow::Result<()> {
-        if let Some(topic) = topic {
-            return self.forecast_of(topic);
-        }
         let mut topics = Vec::new();
-        self.pages("/v1/topics", "topics", usize::MAX, |topic| {
-            if topic["kind"].is_null() || topic["kind"] == "plain" {
-                topics.extend(topic["name"].as_str().map(str::to_owned));
+        match topic {
+            Some(topic) => topics.push(topic.to_owned()),
+            None => self.pages("/v1/topics", "topics", usize::MAX, |page| {
+                let plain =
+                    page.iter().filter(|topic| topic["kind"].is_null() || topic["kind"] == "plain");
+                topics.extend(plain.filter_map(|topic| topic["name"].as_str().map(str::to_owned)));
+                Ok(())
+            })?,
+        }
+        if topics.is_empty() && !self.json && !self.quiet {
+            say("there are no topics; `punctual send TOPIC BODY --delay 30s` makes one");
+        }
+        let mut table = Table::new(FORECAST);
+        for topic in topics {
+            let mut forecast = self.client.get(&format!("{}/forecast", topic_path(&topic)))?;
+            if self.json {
+                forecast["topic"] = topic.into();
+                line(&forecast.to_string())?;
+            } else if self.quiet {
+                line(&field(&forecast, "total"))?;
+            } else {
+                table.row(forecast_row(&topic, &forecast));
             }
-            Ok(())
-        })?;
-        topics.iter().try_for_each(|topic| self.forecast_of(topic))
-    }
-
-    fn forecast_of(&self, topic: &str) -> anyhow::Result<()> {
-        let mut forecast = self.client.get(&format!("{}/forecast", topic_path(topic)))?;
-        if self.json {
-            forecast["topic"] = topic.into();
-            return line(&forecast.to_string());
         }
-        let [total, paused, later] =
-            ["total", "paused", "later"].map(|name| field(&forecast, name));
-        let due = forecast["due"].as_array().into_iter().flatten();
-        let due: Vec<String> = due
-            .map(|reach| format!("{} within {}", field(reach, "count"), field(reach, "within")))
-            .collect();
-        line(&format!("{topic}  {total} pending, {paused} paused"))?;
-        line(&format!("  {}, {later} later", due.join(", ")))
-    }
-
-    pub(super) fn bulk(&self, command: BulkCommand) -> anyhow::Result<()> {
-        let (word, done, options, time) = match command {
-            BulkCommand::Cancel(options) => ("cancel", "cancelled", options, Map::new()),
-            BulkCommand::Reschedule { options, delay, at, shift } => {
-                let time = [("delay", delay), ("deliver_at", at), ("shift", shift)];
-                ("reschedule", "rescheduled", options, present(time))
-            }
-            BulkCommand::DeliverNow(options) => ("deliver", "delivered", options, Map::new()),
-            BulkCommand::Pause(options) => ("pause", "paused", options, Map::new()),
-            BulkCommand::Resume(options) => ("resume", "resumed", options, Map::new()),
-        };
-        let BulkOptions { topic, filter, all, dry_run } = options;
-        let mut ask = time;
-        ask.insert("filter".to_owned(), filter_of(filter));
-        ask.insert("all".to_owned(), all.into());
-        ask.insert("dry_run".to_owned(), dry_run.into());
-        let path = format!("{}/scheduled", topic_path(&topic));
-        let mut answer = self.client.post(&format!("{path}/{word}"), &ask.into())?;
-        if answer["state"] == "running" {
-            let job = format!("{path}/jobs/{}", escaped(&field(&answer, "job")));
-            answer = self.job_ended(&job, &answer)?;
-            answer[done] = answer["done"].take();
-        }
-        if answer["state"] == "failed" {
-            bail!("{} were {done}, then: {}", field(&answer, done), field(&answer, "error"));
-        }
-        if self.json {
-            return line(&answer.to_string());
-        }
-        let [matched, count, failed] = ["matched", done, "failed"].map(|name| field(&answer, name));
-        match dry_run {
-            true => line(&format!("{matched} would be {done}")),
-            false if failed == "0" || failed == "-" => {
-                line(&format!("{count} of {matched} {done}"))
-            }
-            false => line(&format!("{count} of {matched} {done}, {failed} not")),
-        }
-    }
-
-    pub(super) fn levels(&self, command: LevelsCommand) -> anyhow::Result<()> {
-        let mut answer = self.client.get("/v1/levels")?;
-        if let LevelsCommand::Set { levels } = command {
-            let delays = answer["levels"].as_array_mut().ok_or_else(|| anyhow!("no levels"))?;
-            for (level, delay) in levels {
-                let slot = level.checked_sub(1).and_then(|index| delays.get_mut(index));
-                *slot.ok_or_else(|| anyhow!("there is no level {level}"))? = delay.into();
-            }
-            answer = self.client.put("/v1/levels", &answer)?;
-        }
-        if self.json {
-            return line(&answer.to_string());
-        }
-        for (index, delay) in answer["levels"].as_array().into_iter().flatten().enumerate() {
-            line(&format!("{:>2}  {}", index + 1, delay.as_str().unwrap_or("-")))?;
-        }
-        Ok(())
+        table.print()
     }
 
     pub(super) fn audit(&self, topic: Option<&str>, limit: usize) -> anyhow::Result<()> {
         let path = with_parameters("/v1/audit".to_owned(), &[("topic", topic)]);
-        self.pages(&path, "entries", limit, |entry| {
-            if self.json {
-                return line(&entry.to_string());
-            }
-            let [at, who, what, topic, details] =
-                ["at", "who", "what", "topic", "details"].map(|name| field(entry, name));
-            line(&format!("{at}  {who}  {what}  {topic}  {details}"))
-        })
+        let listing = Listing {
+            name: "entries",
+            names: "what",
+            columns: &[
+                Column::Whole("AT"),
+                Column::Whole("WHEN"),
+                Column::Cut("WHO"),
+                Column::Whole("WHAT"),
+                Column::Cut("TOPIC"),
+                Column::Cut("DETAILS"),
+            ],
+            row: &|entry, now| {
+                let [at, who, what, topic, details] =
+                    ["at", "who", "what", "topic", "details"].map(|name| field(entry, name));
+                let when = distance(&at, now).unwrap_or_default();
+                vec![at, when, who, what, topic, details]
+            },
+            empty: "nothing was changed yet",
+        };
+        self.listed(&path, limit, &listing)
     }
+}
+
+/// How far away the time of a message is, or what is left of it.
+fn when(message: &Value, now: Timestamp) -> String {
+    if message["remaining"].is_string() {
+        return format!("paused, {} left", field(message, "remaining"));
+    }
+    distance(&field(message, "due"), now).unwrap_or_else(|| "-".to_owned())
+}
+
+/// When a series comes round, in words.
+fn rule(repeat: &Value) -> String {
+    let text = match (repeat["every"].as_str(), repeat["cron"].as_str()) {
+        (Some(every), _) => format!("every {every}"),
+        (None, Some(cron)) => format!("{cron} {}", repeat["zone"].as_str().unwrap_or("UTC")),
+        (None, None) => repeat.to_string(),
+    };
+    cut(&harmless(&text), RULE_CHARS_SHOWN)
+}
+
+const FORECAST: &[Column] = &[
+    Column::Cut("TOPIC"),
+    Column::Number("PENDING"),
+    Column::Number("PAUSED"),
+    Column::Number("1M"),
+    Column::Number("10M"),
+    Column::Number("1H"),
+    Column::Number("6H"),
+    Column::Number("1D"),
+    Column::Number("7D"),
+    Column::Number("40D"),
+    Column::Number("LATER"),
+];
+
+fn forecast_row(topic: &str, forecast: &Value) -> Vec<String> {
+    let within = |span: &str| {
+        let mut due = forecast["due"].as_array().into_iter().flatten();
+        let reach = due.find(|reach| reach["within"] == span);
+        reach.map_or_else(|| "-".to_owned(), |reach| field(reach, "count"))
+    };
+    let mut row = vec![harmless(topic), field(forecast, "total"), field(forecast, "paused")];
+    row.extend(["1m", "10m", "1h", "6h", "1d", "7d", "40d"].map(within));
+    row.push(field(forecast, "later"));
+    row
 }
 
 /// Where a message is: by our id alone, by the sender's in its topic.
@@ -201,22 +242,4 @@ fn message_path(place: &Place) -> String {
 
 pub(super) fn topic_path(topic: &str) -> String {
     format!("/v1/topics/{}", escaped(topic))
-}
-
-fn filter_of(filter: PendingFilter) -> Value {
-    let PendingFilter { from, to, key, key_prefix, state } = filter;
-    present([
-        ("from", from),
-        ("to", to),
-        ("key", key),
-        ("key_prefix", key_prefix),
-        ("state", state),
-    ])
-    .into()
-}
-
-/// Those that are there.
-fn present<const N: usize>(given: [(&str, Option<String>); N]) -> Map<String, Value> {
-    let present = given.into_iter().filter_map(|(name, value)| Some((name, value?)));
-    present.map(|(name, value)| (name.to_owned(), value.into())).collect()
 }

@@ -3,14 +3,15 @@
 use serde_json::{Value, json};
 
 use super::Session;
+use super::listing::Listing;
+use super::pending::topic_path;
 use crate::args::{TopicSettings, TopicsCommand};
-use crate::client::escaped;
-use crate::output::{field, line};
+use crate::output::{Column, field};
 
 impl Session {
-    pub(super) fn topics(&self, command: TopicsCommand) -> anyhow::Result<()> {
-        let path = |topic: &str| format!("/v1/topics/{}", escaped(topic));
-        let answer = match command {
+    pub(super) fn topics(&self, command: Option<TopicsCommand>) -> anyhow::Result<()> {
+        let path = topic_path;
+        let answer = match command.unwrap_or(TopicsCommand::List) {
             TopicsCommand::List => return self.list_topics(),
             TopicsCommand::Show { topic } => self.client.get(&path(&topic))?,
             TopicsCommand::Delete { topic } => self.client.delete(&path(&topic))?,
@@ -25,15 +26,28 @@ impl Session {
     }
 
     fn list_topics(&self) -> anyhow::Result<()> {
-        self.pages("/v1/topics", "topics", usize::MAX, |topic| {
-            if self.json {
-                return line(&topic.to_string());
-            }
-            let [name, kind, partitions] =
-                ["name", "kind", "partitions"].map(|of| field(topic, of));
-            let kind = if kind == "plain" { String::new() } else { format!("  {kind}") };
-            line(&format!("{name}  {partitions} partitions{kind}"))
-        })
+        let listing = Listing {
+            name: "topics",
+            names: "name",
+            columns: &[
+                Column::Cut("TOPIC"),
+                Column::Number("PARTITIONS"),
+                Column::Whole("RETENTION"),
+                Column::Whole("STATE"),
+            ],
+            row: &|topic, _| {
+                let [name, partitions, retention, kind] =
+                    ["name", "partitions", "retention", "kind"].map(|of| field(topic, of));
+                let state = match (topic["paused"] == true, kind.as_str()) {
+                    (true, _) => "paused".to_owned(),
+                    (false, "plain") => "-".to_owned(),
+                    (false, _) => kind,
+                };
+                vec![name, partitions, retention, state]
+            },
+            empty: "there are no topics; `punctual send TOPIC BODY --delay 30s` makes one",
+        };
+        self.listed("/v1/topics", usize::MAX, &listing)
     }
 }
 

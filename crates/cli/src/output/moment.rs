@@ -8,6 +8,9 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
+/// Milliseconds that need not be told apart from now.
+const JUST_NOW: i64 = -SECOND + 1;
+
 const UNITS: [(i64, &str); 4] = [(DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s")];
 
 /// `in 29m 58s`, `3d 4h ago`, `now`; nothing for what is no time.
@@ -16,7 +19,8 @@ pub(crate) fn distance(time: &str, now: Timestamp) -> Option<String> {
     let distance = time.as_millisecond().saturating_sub(now.as_millisecond());
     let length = length(distance.saturating_abs());
     Some(match distance {
-        0 => "now".to_owned(),
+        // What has just happened has happened now.
+        JUST_NOW..=0 => "now".to_owned(),
         1.. => format!("in {length}"),
         _ => format!("{length} ago"),
     })
@@ -74,6 +78,8 @@ mod tests {
         assert_eq!(distance("2030-01-31T12:30:00.000Z").as_deref(), Some("in 30m"));
         assert_eq!(distance("2030-01-31T11:59:55.000Z").as_deref(), Some("5s ago"));
         assert_eq!(distance("2030-01-31T12:00:00.000Z").as_deref(), Some("now"));
+        assert_eq!(distance("2030-01-31T11:59:59.900Z").as_deref(), Some("now"));
+        assert_eq!(distance("2030-01-31T12:00:00.100Z").as_deref(), Some("in 100ms"));
         assert_eq!(distance("tomorrow"), None);
     }
 }

@@ -73,7 +73,11 @@ impl Table {
             let head = |column: &Column| Cell::new(column.head()).add_attribute(Attribute::Bold);
             table.set_header(self.columns.iter().map(head));
         }
-        if is_coloured { table.enforce_styling() } else { table.force_no_tty() };
+        if is_coloured {
+            table.enforce_styling()
+        } else {
+            table.force_no_tty()
+        };
         for cells in &self.rows {
             let mut row = Row::from(cells);
             row.max_height(1);
@@ -85,12 +89,15 @@ impl Table {
                 .set_width(width.max(CUT_WIDTH_MIN)),
             None => table.set_content_arrangement(ContentArrangement::Disabled),
         };
-        for (column, kind) in table.column_iter_mut().zip(self.columns) {
+        for (index, (column, kind)) in table.column_iter_mut().zip(self.columns).enumerate() {
             column.set_padding((0, GAP));
             match kind {
                 Column::Whole(_) => column.set_constraint(ColumnConstraint::ContentWidth),
-                Column::Cut(_) => column
-                    .set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(CUT_WIDTH_MIN))),
+                Column::Cut(_) if width.is_none() => column,
+                Column::Cut(_) => {
+                    let least = self.width(index).min(CUT_WIDTH_MIN);
+                    column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)))
+                }
                 Column::Number(_) => {
                     column.set_cell_alignment(CellAlignment::Right);
                     column.set_constraint(ColumnConstraint::ContentWidth)
@@ -98,6 +105,16 @@ impl Table {
             };
         }
         table.trim_fmt()
+    }
+}
+
+impl Table {
+    /// How wide the longest cell of a column is, about.
+    fn width(&self, index: usize) -> u16 {
+        let cells = self.rows.iter().filter_map(|cells| cells.get(index));
+        let heads = self.columns.get(index).map(|column| column.head().len());
+        let longest = cells.map(|cell| cell.chars().count()).chain(heads).max();
+        u16::try_from(longest.unwrap_or_default()).unwrap_or(u16::MAX).saturating_add(GAP)
     }
 }
 

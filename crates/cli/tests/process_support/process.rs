@@ -15,12 +15,21 @@ use super::http::Client;
 #[derive(Clone, Debug)]
 pub struct Launch {
     data: PathBuf,
+    http: SocketAddr,
     variables: Vec<(String, String)>,
+    config: Option<PathBuf>,
 }
 
 impl Launch {
     pub fn on(data: impl AsRef<Path>) -> Self {
-        Self { data: data.as_ref().to_owned(), variables: Vec::new() }
+        let http = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { data: data.as_ref().to_owned(), http, variables: Vec::new(), config: None }
+    }
+
+    /// Listens at an address that must be free, instead of one that the system chooses.
+    pub fn at(mut self, address: SocketAddr) -> Self {
+        self.http = address;
+        self
     }
 
     /// Sets an environment variable.
@@ -29,12 +38,19 @@ impl Launch {
         self
     }
 
+    /// Takes a configuration file.
+    pub fn config(mut self, path: impl AsRef<Path>) -> Self {
+        self.config = Some(path.as_ref().to_owned());
+        self
+    }
+
     /// Starts it without waiting for it to be ready.
     pub fn spawn(&self) -> Process {
         let started = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
-            .args(["serve", "--http", "127.0.0.1:0", "--data"])
+            .args(["serve", "--http", &self.http.to_string(), "--data"])
             .arg(&self.data)
+            .args(self.config.iter().flat_map(|path| ["--config".as_ref(), path.as_os_str()]))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -72,6 +88,10 @@ fn read_log(stderr: ChildStderr, tell: &mpsc::Sender<SocketAddr>, log: &Mutex<Ve
 }
 
 fn ready_address(line: &str) -> Option<SocketAddr> {
+    if let Ok(json) = serde_json::from_str::<serde_json::Value>(line) {
+        let ready = json["message"] == "ready";
+        return ready.then(|| json["fields"]["http"].as_str()?.parse().ok()).flatten();
+    }
     let rest = line.contains(" ready ").then(|| line.split("http=").nth(1)).flatten()?;
     rest.split(' ').next()?.parse().ok()
 }
@@ -110,6 +130,20 @@ impl Process {
 
     pub fn client(&self) -> Client {
         Client::connect(self.address()).unwrap()
+    }
+
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line of the log with this text; answers the line.
+    pub fn wait_for_line(&self, text: &str) -> String {
+        let find = || {
+            let log = self.log.lock().unwrap();
+            log.iter().find(|line| line.contains(text)).cloned()
+        };
+        super::wait_for(text, find).0
     }
 
     /// Everything it has written to its log.

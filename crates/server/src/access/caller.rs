@@ -1,17 +1,32 @@
 //! Who asks, and what they were granted.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use punctual_api::{Code, Problem};
 use punctual_model::{GroupName, TopicName};
 
 use crate::access::Permission;
+use crate::access::gate::{App, Gate};
+use crate::access::quota::Cost;
 
 /// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// Somebody on this machine, where no authentication is configured.
     Local,
+    /// Nobody has looked: what is asked for is open to anybody.
+    Nobody,
+    /// An app that has shown its secret.
+    App(Known),
+}
+
+/// An app that has shown its secret. What it may do is looked up each time, so a change counts at
+/// once, also for whoever is connected.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(super) app: Arc<App>,
+    pub(super) gate: Gate,
 }
 
 /// What something is asked about.
@@ -23,7 +38,7 @@ pub(crate) enum Target<'a> {
     Anything,
     /// A topic, whether or not it exists.
     Topic(&'a TopicName),
-    /// A group of consumers of a topic.
+    /// A group of consumers of a topic; or one of producers that sends to it.
     Group(&'a TopicName, &'a GroupName),
     /// A group of producers, which decides about its transactions.
     ProducerGroup(&'a GroupName),
@@ -31,9 +46,10 @@ pub(crate) enum Target<'a> {
 
 impl Caller {
     /// Whether the caller has that right on that target.
-    pub(crate) fn may(&self, permission: Permission, _target: Target<'_>) -> bool {
+    pub(crate) fn may(&self, permission: Permission, target: Target<'_>) -> bool {
         match (self, permission) {
             (_, Permission::Anybody) => true,
+            (Self::Nobody, _) => false,
             // Every permission is named: a new one is refused until somebody decides.
             (
                 Self::Local,
@@ -48,6 +64,7 @@ impl Caller {
                 | Permission::Audit
                 | Permission::Admin,
             ) => true,
+            (Self::App(known), permission) => known.may(permission, target),
         }
     }
 
@@ -57,13 +74,71 @@ impl Caller {
         permission: Permission,
         target: Target<'_>,
     ) -> Result<(), Problem> {
-        if self.may(permission, target) { Ok(()) } else { Err(Code::Forbidden.into()) }
+        if self.may(permission, target) {
+            return Ok(());
+        }
+        match self {
+            Self::Nobody => Err(unauthenticated()),
+            Self::Local | Self::App(_) => Err(Code::Forbidden.into()),
+        }
+    }
+
+    /// Lets so much be sent, within the caller's quotas. The answer is kept until the broker has
+    /// answered, for what is under way counts as pending.
+    ///
+    /// # Errors
+    /// [`Code::QuotaExceeded`] with the time to wait; [`Code::Unauthenticated`] when the app was
+    /// disabled or deleted meanwhile.
+    pub(crate) fn charge(&self, cost: Cost) -> Result<Charged, Problem> {
+        self.still_stands()?;
+        match self {
+            Self::Local | Self::Nobody => Ok(Charged(None)),
+            Self::App(known) => known
+                .gate
+                .charge(&known.app, cost)
+                .map(|counted| Charged(counted.then(|| (Arc::clone(&known.app), cost.messages)))),
+        }
+    }
+
+    /// Refuses an app that was disabled or deleted since it was let in.
+    pub(crate) fn still_stands(&self) -> Result<(), Problem> {
+        match self {
+            Self::App(known) if !known.app.stands() => Err(unauthenticated()),
+            Self::App(_) | Self::Local | Self::Nobody => Ok(()),
+        }
     }
 
     /// What the record of changes calls the caller.
     pub(crate) fn name(&self) -> Cow<'static, str> {
         match self {
             Self::Local => "local".into(),
+            Self::Nobody => "nobody".into(),
+            Self::App(known) => known.app.key().to_string().into(),
+        }
+    }
+}
+
+impl Known {
+    fn may(&self, permission: Permission, target: Target<'_>) -> bool {
+        self.app.stands() && self.gate.grants(&self.app, permission, target)
+    }
+}
+
+/// The refusal of whoever has not said who they are, whatever was wrong about it.
+pub(crate) fn unauthenticated() -> Problem {
+    let detail = "send authorization: Bearer KEY.SECRET, with the key and the secret of an app";
+    Problem::new(Code::Unauthenticated, detail)
+}
+
+/// Something that was let in, and is under way until this is dropped.
+#[must_use = "what was let in is under way until this is dropped"]
+#[derive(Debug)]
+pub(crate) struct Charged(Option<(Arc<App>, u64)>);
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        if let Some((app, messages)) = self.0.take() {
+            app.answered(messages);
         }
     }
 }

@@ -117,6 +117,7 @@ operations! {
     PatchTopic:        Manage   Topic;
     DeleteTopic:       Manage   Topic;
     Receive:           Consume  Group;
+    ReceiveStream:     Consume  Group;
     Ack:               Consume  Group;
     Nack:              Consume  Group;
     Extend:            Consume  Group;
@@ -146,10 +147,25 @@ operations! {
     Rollback:          Send     Found;
     ResumeTransaction: Manage   Found;
     Checks:            Send     ProducerGroup;
+    CreateApp:         Admin    Whole;
+    ListApps:          Admin    Whole;
+    GetApp:            Admin    Whole;
+    PatchApp:          Admin    Whole;
+    DeleteApp:         Admin    Whole;
+    RotateApp:         Admin    Whole;
+    DisableApp:        Admin    Whole;
+    EnableApp:         Admin    Whole;
     Audit:             Audit    Whole;
     Time:              See      Anything;
     AdvanceTime:       Admin    Whole;
     Live:              Anybody  Open;
     ReadyNow:          Anybody  Open;
     Metrics:           Observe  Whole;
+    LegacySend:        Send     Content;
+    LegacyCancel:      Cancel   Content;
+    Stats:             Observe  Whole;
+    Cluster:           Observe  Whole;
+    OpenApi:           Anybody  Open;
+    Docs:              Anybody  Open;
+    DocsFile:          Anybody  Open;
 }

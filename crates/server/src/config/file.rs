@@ -107,7 +107,9 @@ impl Default for ConfigFile {
 
 impl fmt::Debug for ConfigFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.values().map(|written| (written.key.name, written.value))).finish()
+        f.debug_map()
+            .entries(self.values().map(|written| (written.key.name, written.value)))
+            .finish()
     }
 }
 
@@ -186,7 +188,12 @@ impl ConfigFile {
             Ok(value) => self.set(name, value, source),
             Err(reason) => {
                 let value = if key.secret() { HIDDEN.to_owned() } else { value.to_string() };
-                Err(ConfigError::IllegalValue { name: key.name, value, source_name: source, reason })
+                Err(ConfigError::IllegalValue {
+                    name: key.name,
+                    value,
+                    source_name: source,
+                    reason,
+                })
             }
         }
     }

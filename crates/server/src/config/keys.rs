@@ -6,9 +6,7 @@
 
 use std::fmt;
 
-use self::Kind::{
-    Address, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth,
-};
+use self::Kind::{Address, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +27,7 @@ impl Key {
     /// Whether its value is shown to nobody.
     #[must_use]
     pub const fn secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret)
+        matches!(self.kind, Secret)
     }
 
     /// The section it is in.
@@ -95,15 +93,9 @@ impl fmt::Display for Kind {
     }
 }
 
-const fn key(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    about: &'static str,
-) -> Key {
+const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
     Key { name, kind, default, reload: false, about }
 }
-
 
 /// Every key there is, section by section.
 #[rustfmt::skip]
@@ -113,11 +105,12 @@ pub const KEYS: &[Key] = &[
     key("http.hosts", List, "", "further names in the Host header to answer to").live(),
     key("http.cors_origins", List, "", "origins whose web pages may call the API, like `https://console.example`; none by default").live(),
     key("http.connections_max", Count, "1024", "most connections at one time").live(),
-    key("http.connections_per_address_max", Count, "1024", "most connections at one time from one address").live(),
+    key("http.connections_per_address_max", Count, "0", "most connections at one time from one address; 0 for no such cap").live(),
     key("http.header_timeout", Time, "10s", "longest time for a request's head to arrive").live(),
     key("http.idle_timeout", Time, "60s", "longest time a connection may wait for its next request").live(),
+    key("http.stranger_timeout", Time, "1m", "longest life of a connection on which no request was let in").live(),
     key("http.body_idle_timeout", Time, "10s", "longest pause while a body arrives or an answer leaves").live(),
-    key("http.body_timeout", Time, "2m", "longest time for a request's body to arrive").live(),
+    key("http.body_timeout", Time, "2m", "longest time for a request's body to arrive, and for an answer or a piece of one to leave").live(),
     key("http.drain_timeout", Time, "10s", "longest time requests under way are waited for at the end").live(),
     key("http.held_bytes_max", Bytes, "128MiB", "most bytes of requests held at one time"),
     key("tls.cert_file", Path, "", "PEM file of the server's certificate and those between it and its authority; with it everything is served over TLS"),
@@ -147,8 +140,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// The key of that name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Key> {
+pub(crate) fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 

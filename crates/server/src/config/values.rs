@@ -1,6 +1,5 @@
 //! How texts become values. Each parser says in its refusal what the key takes.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,29 +9,6 @@ use punctual_model::Span;
 use punctual_model::time::SpanError;
 use tracing::level_filters::LevelFilter;
 use url::Url;
-
-/// Longest text of a token.
-const TOKEN_BYTES_MAX: usize = 512;
-/// Shortest text of a token: what is shorter could be guessed.
-const TOKEN_BYTES_MIN: usize = 16;
-
-/// A text that is shown to nobody.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(Box<str>);
-
-impl SecretText {
-    /// The text itself. It must not get into a log line, an answer or a file others can read.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(super::file::HIDDEN)
-    }
-}
 
 /// What is logged: a level for everything, and others for single parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,19 +105,6 @@ pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Stri
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             Err(format!("it is one of: {}", words.join(", ")))
         }
-    }
-}
-
-/// A token, if there is one: visible ASCII, so that it fits a header.
-pub(super) fn token(text: &str) -> Result<Option<SecretText>, String> {
-    let fits = text.bytes().all(|byte| byte.is_ascii_graphic())
-        && (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&text.len());
-    match text {
-        "" => Ok(None),
-        _ if fits => Ok(Some(SecretText(text.into()))),
-        _ => Err(format!(
-            "it has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} characters of visible ASCII, no spaces"
-        )),
     }
 }
 

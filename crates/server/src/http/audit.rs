@@ -25,7 +25,7 @@ use crate::http::shared::Shared;
 const DETAIL_BYTES_MAX: usize = 4 << 10;
 
 /// Who asks, and from where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Asker {
     caller: Caller,
     address: IpAddr,

@@ -12,12 +12,14 @@ use punctual_model::{Span, TopicName};
 use tokio::time::timeout;
 
 use crate::http::asked::when;
+use crate::http::audit;
 use crate::http::body::take_json;
+use crate::http::call::Call;
 use crate::http::messages::known;
+use crate::http::page::take_limit;
 use crate::http::pending::filter;
 use crate::http::problem::of_bulk;
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 
@@ -120,10 +122,20 @@ async fn ended(
 /// `GET /v1/topics/{topic}/scheduled/jobs`
 pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
-    Parameters::read(call.query())?.end()?;
+    let mut parameters = Parameters::read(call.query())?;
+    let limit = take_limit(&mut parameters)?;
+    let cursor = parameters.take("cursor")?;
+    let after: Option<BulkId> =
+        cursor.map(|text| text.parse().map_err(|_no_job| Code::InvalidCursor)).transpose()?;
+    parameters.end()?;
     known(&call.shared, &name)?;
-    let jobs = call.shared.broker.bulk_jobs(&name).iter().map(view).collect();
-    large_json(&call.shared, &BulkJobList { jobs })
+    let mut jobs = call.shared.broker.bulk_jobs(&name);
+    // Newer ones have come since, perhaps; they were not asked for.
+    jobs.retain(|job| after.is_none_or(|after| job.id < after));
+    let is_more = jobs.len() > limit;
+    jobs.truncate(limit);
+    let next = jobs.last().filter(|_| is_more).map(|job| job.id.to_string());
+    large_json(&call.shared, &BulkJobList { jobs: jobs.iter().map(view).collect(), next })
 }
 
 /// `GET /v1/topics/{topic}/scheduled/jobs/{job}`
@@ -133,7 +145,16 @@ pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
 
 /// `DELETE /v1/topics/{topic}/scheduled/jobs/{job}`
 pub(crate) async fn stop(call: Call) -> Result<Reply, Problem> {
-    one(&call, |shared, name, id| shared.broker.stop_bulk(name, id))
+    let name = call.topic_named()?;
+    // What is not there is not stopped, and leaves no record.
+    let Ok(job) = call.job::<BulkId>() else { return get(call).await };
+    if call.shared.broker.bulk_job(&name, job).is_none() {
+        return get(call).await;
+    }
+    let details = vec![("job", job.to_string())];
+    let work = async { one(&call, |shared, name, id| shared.broker.stop_bulk(name, id)) };
+    let what = ("bulk_stop", Some(&name));
+    audit::taken_down(&call.shared, call.asker(), what, details, work).await
 }
 
 fn one(

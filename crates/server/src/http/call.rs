@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use http::request::Parts;
-use hyper::body::Incoming;
 use punctual_api::request::decode_path;
 use punctual_api::{Code, Problem};
 use punctual_model::{GroupName, MessageId, TopicName};
 
 use crate::access::{Caller, Operation, Scope, Target};
 use crate::http::audit::Asker;
+use crate::http::body::Arriving;
 use crate::http::routes::Place;
 use crate::http::shared::Shared;
 use crate::http::socket::Peer;
@@ -20,7 +20,7 @@ use crate::http::socket::Peer;
 pub(crate) struct Call {
     pub(crate) shared: Arc<Shared>,
     pub(crate) parts: Parts,
-    pub(crate) body: Incoming,
+    pub(crate) body: Arriving,
     /// The other side, where somebody has to look whether it is still there.
     pub(crate) peer: Option<Peer>,
     pub(crate) asker: Asker,
@@ -109,6 +109,11 @@ impl Call {
     /// What the path calls the message; `None` where it is no text.
     pub(crate) fn id_text(&self) -> Option<Cow<'_, str>> {
         self.part(self.place.id.unwrap_or_default()).ok()
+    }
+
+    /// What the path calls the app; `None` where it is no text.
+    pub(crate) fn app_text(&self) -> Option<Cow<'_, str>> {
+        self.part(self.place.app.unwrap_or_default()).ok()
     }
 
     /// The partition of the path.

@@ -8,6 +8,7 @@ use punctual_broker::MoveError;
 use punctual_model::Timestamp;
 use punctual_model::limits::{DELAY_CEILING, JSON_DEPTH_MAX};
 
+use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::problem::{of_broken_off, of_store};
 use crate::http::reply::{Reply, json};
@@ -30,14 +31,19 @@ pub(crate) async fn advance(call: Call) -> Result<Reply, Problem> {
     if !call.shared.broker.is_virtual() {
         return Err(not_virtual());
     }
+    let asker = call.asker();
     let (shared, held) = take_json(call, ADVANCE_BYTES_MAX).await?;
     let to = target(Advance::read(&held.bytes, JSON_DEPTH_MAX)?, shared.broker.now())?;
     let broker = shared.broker.clone();
-    let moved = shared.tasks.blocking(move || broker.move_time(to)).await;
-    let moved = moved.map_err(of_broken_off)?.map_err(|error| match error {
-        MoveError::NotVirtual => not_virtual(),
-        MoveError::Store(error) => of_store(error),
-    })?;
+    let work = async {
+        let moved = shared.tasks.blocking(move || broker.move_time(to)).await;
+        moved.map_err(of_broken_off)?.map_err(|error| match error {
+            MoveError::NotVirtual => not_virtual(),
+            MoveError::Store(error) => of_store(error),
+        })
+    };
+    let details = vec![("to", to.to_string())];
+    let moved = audit::taken_down(&shared, asker, ("time_advance", None), details, work).await?;
     let advanced = Advanced { now: moved.now.to_string(), fired: moved.fired };
     Ok(json(StatusCode::OK, &advanced))
 }

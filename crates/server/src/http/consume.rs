@@ -10,6 +10,7 @@ use punctual_model::limits::{
     ATTEMPTS_MAX, BODY_BYTES_CEILING, HEADER_BYTES_MAX, JSON_DEPTH_MAX, KEY_BYTES_MAX, RECEIPTS_MAX,
 };
 
+use crate::access::Cost;
 use crate::http::asked::to_message;
 use crate::http::body::{Held, take_json};
 use crate::http::groups::{blocking, found};
@@ -112,6 +113,7 @@ pub(crate) async fn extend(call: Call) -> Result<Reply, Problem> {
 /// `POST …/groups/{group}/retry`
 pub(crate) async fn retry(call: Call) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
+    let caller = call.caller().clone();
     let (shared, held) = take_json(call, RETRY_BYTES_MAX).await?;
     let asked = Retry::read(&held.bytes, READ_LIMITS)?;
     let attempt = u16::try_from(asked.attempt).ok().filter(|n| (1..=ATTEMPTS_MAX).contains(n));
@@ -129,8 +131,9 @@ pub(crate) async fn retry(call: Call) -> Result<Reply, Problem> {
         error: asked.error.as_deref().map(str::to_owned),
         message: to_message(asked.message),
     };
-    check(&failed.message, shared.body_bytes_max).map_err(|reason| of_invalid(&reason))?;
+    check(&failed.message, shared.body_bytes_max()).map_err(|reason| of_invalid(&reason))?;
     drop(held);
+    let _charged = caller.charge(Cost::of([&failed.message]))?;
     let outcome = blocking(&shared, move || consumer.retry(failed)).await?;
     let view = match outcome {
         RetryOutcome::Requeued(due) => RetryView { result: "requeued", due: Some(due.to_string()) },
@@ -140,7 +143,7 @@ pub(crate) async fn retry(call: Call) -> Result<Reply, Problem> {
 }
 
 /// Refuses a message that could not have been sent. The number of headers was looked at before.
-fn check(message: &Message, body_bytes_max: usize) -> Result<(), Invalid> {
+pub(crate) fn check(message: &Message, body_bytes_max: usize) -> Result<(), Invalid> {
     if message.body.len() > body_bytes_max {
         return Err(Invalid::BodyTooLarge { max: body_bytes_max });
     }

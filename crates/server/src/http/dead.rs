@@ -13,6 +13,7 @@ use punctual_broker::group::{
 use punctual_model::limits::{BATCH_BYTES_MAX, JSON_DEPTH_MAX};
 use punctual_model::{Header, TopicName};
 
+use crate::access::{Permission, Target};
 use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::groups::{blocking, found};
@@ -183,6 +184,7 @@ pub(crate) async fn drain(call: Call) -> Result<Reply, Problem> {
     let asked = Drain::read(&held.bytes, JSON_DEPTH_MAX)?;
     let to = TopicName::new(&asked.to)
         .map_err(|error| Problem::new(Code::InvalidTopicName, error.to_string()))?;
+    asker.caller().require(Permission::Send, Target::Topic(&to))?;
     let drain = group::Drain { to, max: asked.max };
     drop(held);
     let (topic, details) = (consumer.topic().clone(), record(&consumer, text));

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::HeaderValue;
 use punctual_api::request::Parameters;
 use punctual_api::transfer::{ExportEnd, ExportLine};
@@ -17,10 +16,10 @@ use punctual_model::{Key, Link, Partition, Span, State, partitioner};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::warn;
 
+use crate::http::call::Call;
 use crate::http::messages::known;
 use crate::http::page::{cursor_of, read_cursor};
-use crate::http::reply::{Cut, Reply, written};
-use crate::http::call::Call;
+use crate::http::reply::{Cut, Piece, Reply, written};
 use crate::http::shared::Shared;
 use crate::shown::{content, repeat_view};
 
@@ -126,7 +125,7 @@ struct Writer {
     /// How many messages may still be written.
     left: u64,
     text: Vec<u8>,
-    pieces: mpsc::Sender<Result<Bytes, Cut>>,
+    pieces: mpsc::Sender<Result<Piece, Cut>>,
 }
 
 impl Writer {
@@ -227,7 +226,7 @@ impl Writer {
     }
 
     async fn send(&mut self) -> Result<(), Stop> {
-        let piece = Bytes::from(std::mem::take(&mut self.text));
+        let piece = Piece::from(std::mem::take(&mut self.text));
         self.pieces.send(Ok(piece)).await.map_err(|_unread| Stop::Unread)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use punctual_api::answer::Outcome;
 use punctual_api::group::{
     GroupChange, GroupLimits, GroupList, GroupView, OffsetLimits, OffsetsView, PartitionView,
@@ -18,12 +18,14 @@ use punctual_model::limits::{
 use punctual_model::ports::GroupError;
 use punctual_model::{Group, GroupName, GroupSettings, Partition, Span, Timestamp, TopicName};
 
+use crate::access::{Permission, Target};
 use crate::http::audit::{self, Asker};
 use crate::http::body::take_json;
+use crate::http::call::Call;
+use crate::http::etag::{self, Conditions};
 use crate::http::page::take_limit;
 use crate::http::problem::{of_broken_off, of_group};
-use crate::http::reply::{Reply, json, large_json};
-use crate::http::call::Call;
+use crate::http::reply::{Reply, json, large_json, located};
 use crate::http::shared::Shared;
 use crate::http::time;
 use crate::push;
@@ -68,7 +70,11 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
         known.filter(|topic| super::topics::is_shown(topic)).ok_or(Code::TopicNotFound)?;
     }
     let mut all = call.shared.broker.consumers().list();
-    all.retain(|(name, _)| topic.as_ref().is_none_or(|topic| topic == name));
+    let caller = call.caller();
+    all.retain(|(name, group)| {
+        topic.as_ref().is_none_or(|topic| topic == name)
+            && caller.may(Permission::See, Target::Group(name, &group.name))
+    });
     all.sort_by(|a, b| (&a.0, &a.1.name).cmp(&(&b.0, &b.1.name)));
     let past = |(topic, group): &(TopicName, Arc<Group>)| {
         after.as_ref().is_some_and(|after| (topic, &group.name) <= (&after.0, &after.1))
@@ -83,7 +89,7 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
 }
 
 /// A cursor is the last group of the page; a slash is in no name.
-fn read_cursor(text: &str) -> Option<(TopicName, GroupName)> {
+pub(crate) fn read_cursor(text: &str) -> Option<(TopicName, GroupName)> {
     let (topic, group) = text.split_once('/')?;
     Some((TopicName::new(topic).ok()?, GroupName::new(group).ok()?))
 }
@@ -92,10 +98,19 @@ fn read_cursor(text: &str) -> Option<(TopicName, GroupName)> {
 pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     let consumer = found(&call)?;
     Parameters::read(call.query())?.end()?;
+    let tag = tag(&consumer);
+    if Conditions::of(&call.parts.headers)?.is_known(&tag) {
+        return Ok(etag::not_modified(tag));
+    }
     let (asked, now) = (consumer.clone(), call.shared.broker.now());
     let standing = blocking(&call.shared, move || asked.standing()).await?;
     let view = view(consumer.topic(), &consumer.group(), Some(standing_view(&standing, now)));
-    large_json(&call.shared, &view)
+    Ok(etag::tagged(large_json(&call.shared, &view)?, tag))
+}
+
+/// The tag of the settings. How far the group is does not count, nor what secret it has.
+fn tag(consumer: &Consumer) -> HeaderValue {
+    etag::of(&view(consumer.topic(), &consumer.group(), None))
 }
 
 fn view(topic: &TopicName, group: &Group, standing: Option<StandingView>) -> GroupView {
@@ -161,13 +176,17 @@ pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
 async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let (topic, group) = call.group_named()?;
     let asker = call.asker();
+    let conditions = Conditions::of(&call.parts.headers)?;
     let (shared, held) = take_json(call, GROUP_BYTES_MAX).await?;
     let change = GroupChange::read(&held.bytes, LIMITS)?;
+    let _one_at_a_time = shared.changes.lock().await;
     let old = match shared.broker.consumers().find(&topic, &group) {
-        Ok(consumer) => Some(consumer.group()),
+        Ok(consumer) => Some(consumer),
         Err(GroupError::NotFound | GroupError::TopicNotFound) if may_make => None,
         Err(error) => return Err(of_group(error)),
     };
+    conditions.check(old.as_ref().map(tag).as_ref())?;
+    let old = old.map(|consumer| consumer.group());
     if old.is_some() && change.start.is_some() {
         let detail = "a group that exists does not start; put it elsewhere by its reset";
         return Err(Problem::new(Code::InvalidField, detail));
@@ -181,9 +200,11 @@ async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let settings = changed(&shared, settings, change)?;
     drop(held);
     let what = if may_make { "group_put" } else { "group_patch" };
-    let reply = put_settings(&shared, (asker, what), (topic, group), settings, start).await?;
+    let place = format!("/v1/topics/{topic}/groups/{group}");
+    let view = put_settings(&shared, (asker, what), (topic, group), settings, start).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json(status, &reply))
+    let reply = located(json(status, &view), &place);
+    Ok(etag::tagged(reply, etag::of(&view)))
 }
 
 async fn put_settings(
@@ -202,14 +223,14 @@ async fn put_settings(
 }
 
 /// The settings for the record; no secret is in it.
-fn told(settings: &GroupSettings) -> String {
+pub(crate) fn told(settings: &GroupSettings) -> String {
     let GroupSettings { ordered, paused, lease, .. } = settings;
     let attempts = settings.attempts();
     let push = settings.push.as_ref().map_or("none", |push| &push.url);
     format!("ordered={ordered} paused={paused} lease={lease} max_attempts={attempts} push={push}")
 }
 
-fn changed(
+pub(crate) fn changed(
     shared: &Shared,
     mut settings: GroupSettings,
     change: GroupChange<'_>,
@@ -302,7 +323,7 @@ fn changed_push(
     if let Some(timeout) = &change.timeout {
         push.timeout = time::span("push.timeout", timeout, (Span::ZERO, DELAY_MAX))?;
     }
-    push::check(&push, &shared.push_allowed).map_err(|refused| {
+    push::check(&push, &shared.live().config.push.allow).map_err(|refused| {
         Problem::new(Code::InvalidField, format!("{}: {}", refused.field, refused.reason))
     })?;
     Ok(push)
@@ -320,22 +341,26 @@ pub(crate) async fn resume(call: Call) -> Result<Reply, Problem> {
 
 async fn set_paused(call: Call, paused: bool) -> Result<Reply, Problem> {
     let place = call.group_named()?;
-    let consumer = found(&call)?;
     Parameters::read(call.query())?.end()?;
+    let conditions = Conditions::of(&call.parts.headers)?;
+    let _one_at_a_time = call.shared.changes.lock().await;
+    let consumer = found(&call)?;
+    conditions.check(Some(&tag(&consumer)))?;
     let settings = GroupSettings { paused, ..consumer.group().settings.clone() };
     let what = (call.asker(), if paused { "group_pause" } else { "group_resume" });
-    let reply = put_settings(&call.shared, what, place, settings, Start::default()).await?;
-    Ok(json(StatusCode::OK, &reply))
+    let view = put_settings(&call.shared, what, place, settings, Start::default()).await?;
+    Ok(etag::tagged(json(StatusCode::OK, &view), etag::of(&view)))
 }
 
 /// `DELETE /v1/topics/{topic}/groups/{group}`
 pub(crate) async fn delete(call: Call) -> Result<Reply, Problem> {
     let (topic, group) = call.group_named()?;
     Parameters::read(call.query())?.end()?;
+    let conditions = Conditions::of(&call.parts.headers)?;
+    let _one_at_a_time = call.shared.changes.lock().await;
     let consumers = call.shared.broker.consumers().clone();
-    if consumers.find(&topic, &group).is_err() {
-        return Err(Code::GroupNotFound.into());
-    }
+    let consumer = consumers.find(&topic, &group).map_err(|_missing| Code::GroupNotFound)?;
+    conditions.check(Some(&tag(&consumer)))?;
     let (of, details) = (topic.clone(), vec![("group", group.to_string())]);
     let work = async {
         let deleted = blocking(&call.shared, move || consumers.delete(&topic, &group)).await?;

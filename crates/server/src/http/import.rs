@@ -6,39 +6,32 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use http::StatusCode;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use punctual_api::request::Parameters;
 use punctual_api::transfer::{FailedLine, ImportLine, ImportMessage, ImportView};
 use punctual_api::{Code, Problem};
 use punctual_broker::{Change, Request, ScheduleError, Scheduled, When};
-use punctual_model::limits::{BODY_BYTES_CEILING, DELAY_CEILING, PARTITIONS_DEFAULT};
+use punctual_model::limits::{DELAY_CEILING, PARTITIONS_DEFAULT};
 use punctual_model::ports::OnConflict;
 use punctual_model::{MessageId, Span, State, TopicName};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout_at};
 
+use crate::access::{Caller, Cost};
 use crate::http::asked::to_request;
 use crate::http::audit::{self, Asker};
-use crate::http::body::hold;
+use crate::http::body::Arriving;
+use crate::http::call::Call;
 use crate::http::export::{NDJSON, turn};
+use crate::http::lines::{LINE_BYTES_MAX, Line, Lines, Pace};
 use crate::http::messages::{READ_LIMITS, require_type};
 use crate::http::problem::{of_change, of_schedule, of_store};
 use crate::http::reply::{Reply, json};
-use crate::http::call::Call;
 use crate::http::shared::Shared;
 use crate::http::time;
 
-/// Longest line: the largest body in base 64, with room for the rest.
-const LINE_BYTES_MAX: usize = BODY_BYTES_CEILING + BODY_BYTES_CEILING / 2;
 /// Messages stored together.
 const BATCH_MESSAGES: usize = 256;
 /// Bytes of messages stored together; the last one may pass it.
 const BATCH_BYTES: usize = 2 << 20;
-/// Within the time that a whole body has elsewhere, this much must arrive at least.
-const PROGRESS_BYTES: usize = 64 << 10;
 /// Failed lines that are told.
 const FAILED_MAX: usize = 1000;
 /// Before the id of a message that had no name of its own.
@@ -62,11 +55,12 @@ async fn taken_in(
     shared: &Arc<Shared>,
     asker: Asker,
     topic: &TopicName,
-    body: Incoming,
+    body: Arriving,
 ) -> Result<ImportView, Problem> {
+    let caller = asker.caller().clone();
     let work = async {
-        let mut lines = Lines::new(shared, body);
-        let mut import = Import::new(shared, topic);
+        let mut lines = Lines::new(shared, body, Pace::Transfer);
+        let mut import = Import::new(shared, topic, caller);
         while let Some(line) = lines.next().await? {
             import.take(lines.number, line).await?;
         }
@@ -76,124 +70,6 @@ async fn taken_in(
         Ok(import.view)
     };
     audit::taken_down(shared, asker, ("import", Some(topic)), Vec::new(), work).await
-}
-
-/// A line as it came.
-enum Line {
-    Text(BytesMut),
-    TooLong,
-}
-
-/// Cuts a body into lines while it arrives.
-struct Lines<'a> {
-    shared: &'a Arc<Shared>,
-    body: Incoming,
-    /// What has arrived of lines that are not taken yet.
-    buffer: BytesMut,
-    /// How much of that has no line end in it.
-    searched: usize,
-    /// Whether the beginning of the line in the buffer was thrown away.
-    skipping: bool,
-    ended: bool,
-    number: u64,
-    /// When the next [`PROGRESS_BYTES`] must be there.
-    deadline: Instant,
-    progress: usize,
-    held: Option<OwnedSemaphorePermit>,
-    counted: usize,
-}
-
-impl<'a> Lines<'a> {
-    fn new(shared: &'a Arc<Shared>, body: Incoming) -> Self {
-        Self {
-            shared,
-            body,
-            buffer: BytesMut::new(),
-            searched: 0,
-            skipping: false,
-            ended: false,
-            number: 0,
-            deadline: Instant::now() + shared.http.body_timeout,
-            progress: 0,
-            held: None,
-            counted: 0,
-        }
-    }
-
-    /// The next line that is not empty; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Line>, Problem> {
-        loop {
-            let rest = self.buffer.get(self.searched..).unwrap_or_default();
-            if let Some(place) = rest.iter().position(|byte| *byte == b'\n') {
-                let mut line = self.buffer.split_to(self.searched + place + 1);
-                self.searched = 0;
-                line.truncate(line.len() - 1);
-                if let Some(line) = self.line(line) {
-                    return Ok(Some(line));
-                }
-                continue;
-            }
-            self.searched = self.buffer.len();
-            if self.buffer.len() > LINE_BYTES_MAX {
-                self.skipping = true;
-                self.buffer.clear();
-                self.searched = 0;
-            }
-            if self.ended {
-                let line = std::mem::take(&mut self.buffer);
-                self.searched = 0;
-                if line.is_empty() && !self.skipping {
-                    return Ok(None);
-                }
-                if let Some(line) = self.line(line) {
-                    return Ok(Some(line));
-                }
-                continue;
-            }
-            self.more().await?;
-        }
-    }
-
-    fn line(&mut self, line: BytesMut) -> Option<Line> {
-        self.number += 1;
-        if std::mem::take(&mut self.skipping) || line.len() > LINE_BYTES_MAX {
-            return Some(Line::TooLong);
-        }
-        (!line.trim_ascii().is_empty()).then_some(Line::Text(line))
-    }
-
-    /// Takes in what arrives next.
-    async fn more(&mut self) -> Result<(), Problem> {
-        let idle = Instant::now() + self.shared.http.body_idle_timeout;
-        let frame = match timeout_at(self.deadline.min(idle), self.body.frame()).await {
-            Ok(Some(Ok(frame))) => frame,
-            Ok(None) => {
-                self.ended = true;
-                return Ok(());
-            }
-            Ok(Some(Err(_broken))) => {
-                return Err(Problem::new(Code::InvalidRequest, "the body broke off"));
-            }
-            Err(_elapsed) => return Err(Code::RequestTimeout.into()),
-        };
-        // Trailers say nothing here.
-        let Ok(data) = frame.into_data() else { return Ok(()) };
-        self.progress += data.len();
-        if self.progress >= PROGRESS_BYTES {
-            self.progress = 0;
-            self.deadline = Instant::now() + self.shared.http.body_timeout;
-        }
-        self.buffer.extend_from_slice(&data);
-        if self.buffer.len() > self.counted {
-            let more = hold(self.shared, self.buffer.len() - self.counted)?;
-            match (&mut self.held, more) {
-                (Some(held), Some(more)) => held.merge(more),
-                (held, more) => *held = more.or(held.take()),
-            }
-            self.counted = self.buffer.len();
-        }
-        Ok(())
-    }
 }
 
 /// A message on its way in.
@@ -207,15 +83,16 @@ struct Arrived {
 struct Import<'a> {
     shared: &'a Arc<Shared>,
     topic: &'a TopicName,
+    caller: Caller,
     waiting: Vec<Arrived>,
     waiting_bytes: usize,
     view: ImportView,
 }
 
 impl<'a> Import<'a> {
-    fn new(shared: &'a Arc<Shared>, topic: &'a TopicName) -> Self {
+    fn new(shared: &'a Arc<Shared>, topic: &'a TopicName, caller: Caller) -> Self {
         let (waiting, view) = (Vec::new(), ImportView::default());
-        Self { shared, topic, waiting, waiting_bytes: 0, view }
+        Self { shared, topic, caller, waiting, waiting_bytes: 0, view }
     }
 
     async fn take(&mut self, number: u64, line: Line) -> Result<(), Problem> {
@@ -267,7 +144,7 @@ impl<'a> Import<'a> {
         request.partition = request.partition.filter(|partition| *partition < partitions);
         if let Some(remaining) = remaining {
             let most = topic.and_then(|topic| topic.settings.max_delay);
-            let most = most.unwrap_or(self.shared.delay_max).min(self.shared.delay_max);
+            let most = most.unwrap_or(self.shared.delay_max()).min(self.shared.delay_max());
             request.when = When::After(remaining.max(UNTIL_PAUSED.min(most)));
         } else {
             self.ease_round(&mut request);
@@ -279,7 +156,7 @@ impl<'a> Import<'a> {
     fn ease_round(&self, request: &mut Request) {
         let (Some(repeat), When::At(first)) = (&request.repeat, request.when) else { return };
         let now = self.shared.broker.now();
-        if first.since(now) > self.shared.delay_max && repeat.rule.first(now) == Some(first) {
+        if first.since(now) > self.shared.delay_max() && repeat.rule.first(now) == Some(first) {
             request.when = When::Now;
         }
     }
@@ -291,6 +168,8 @@ impl<'a> Import<'a> {
         if waiting.is_empty() {
             return Ok(());
         }
+        let cost = Cost::of(waiting.iter().map(|arrived| &arrived.request.message));
+        let _charged = self.caller.charge(cost)?;
         let requests = waiting.iter().map(|arrived| arrived.request.clone()).collect();
         match self.shared.broker.schedule(self.topic, requests).await {
             Ok(answers) => {

@@ -11,9 +11,10 @@ use punctual_model::{DelayLevels, Span};
 
 use crate::http::audit;
 use crate::http::body::take_json;
+use crate::http::call::Call;
+use crate::http::etag::{self, Conditions};
 use crate::http::problem::{of_broken_off, of_store};
 use crate::http::reply::{Reply, json};
-use crate::http::call::Call;
 use crate::http::time;
 
 /// Largest request about levels.
@@ -22,17 +23,25 @@ const LEVELS_BYTES_MAX: usize = 16 << 10;
 /// `GET /v1/levels`
 pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
-    let levels = call.shared.broker.topics().levels();
-    Ok(json(StatusCode::OK, &LevelsView { levels: texts(&levels) }))
+    let view = LevelsView { levels: texts(&call.shared.broker.topics().levels()) };
+    let tag = etag::of(&view);
+    if Conditions::of(&call.parts.headers)?.is_known(&tag) {
+        return Ok(etag::not_modified(tag));
+    }
+    Ok(etag::tagged(json(StatusCode::OK, &view), tag))
 }
 
 /// `PUT /v1/levels`
 pub(crate) async fn put(call: Call) -> Result<Reply, Problem> {
     let asker = call.asker();
+    let conditions = Conditions::of(&call.parts.headers)?;
     let (shared, held) = take_json(call, LEVELS_BYTES_MAX).await?;
     let written = read_levels(&held.bytes, JSON_DEPTH_MAX)?;
-    let levels = levels(&written, shared.delay_max)?;
+    let levels = levels(&written, shared.delay_max())?;
     drop(held);
+    let _one_at_a_time = shared.changes.lock().await;
+    let old = LevelsView { levels: texts(&shared.broker.topics().levels()) };
+    conditions.check(Some(&etag::of(&old)))?;
     let texts = texts(&levels);
     let details = vec![("levels", texts.join(" "))];
     let topics = std::sync::Arc::clone(shared.broker.topics());
@@ -41,7 +50,8 @@ pub(crate) async fn put(call: Call) -> Result<Reply, Problem> {
         put.map_err(of_broken_off)?.map_err(of_store)
     };
     audit::taken_down(&shared, asker, ("levels_put", None), details, work).await?;
-    Ok(json(StatusCode::OK, &LevelsView { levels: texts }))
+    let view = LevelsView { levels: texts };
+    Ok(etag::tagged(json(StatusCode::OK, &view), etag::of(&view)))
 }
 
 /// Eighteen delays, none of them nothing and none longer than may be.

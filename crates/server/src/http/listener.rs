@@ -1,6 +1,12 @@
-//! Accepts connections: never more than the cap, each with its deadlines, all ended at shutdown.
+//! Accepts connections: never more than there are places, each with its deadlines, all ended at
+//! shutdown.
+//!
+//! A connection becomes one of HTTP in three steps: it gets a place, it is encrypted if the
+//! listener is, and then the library speaks HTTP/1 or HTTP/2 on it, whichever the other side
+//! began. Every step has its limit of time, and so has everything that follows (`socket.rs`).
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,14 +17,24 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing::{debug, warn};
 
+use crate::access::Connection;
+use crate::config::HttpConfig;
 use crate::http::flow;
+use crate::http::leaving::Outgoing;
+use crate::http::places::{Limits, OtherSide, Seat};
 use crate::http::shared::Shared;
-use crate::http::socket::{Activity, Patience, Socket};
+use crate::http::socket::{Activity, Patience, Socket, Stream};
+use crate::tls::{Acceptor, HandshakeError};
 
+/// What is offered to clients that ask in the handshake.
+pub(crate) const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Connections that the operating system keeps for us until we accept them.
+const BACKLOG: u32 = 4096;
 /// Largest head of a request, in bytes; also how much is read ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most header fields of a request.
@@ -33,8 +49,12 @@ const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 const STREAM_SEND_BYTES_MAX: usize = 64 << 10;
 /// Pause after the operating system refused a connection, mostly for want of file descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+/// Time for somebody who does not speak TLS to take the answer.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// What of its request is read before that at most.
+const FAREWELL_BYTES_MAX: u64 = 64 << 10;
 
-/// What somebody over the cap is told; never waited for.
+/// What somebody without a place is told; never waited for.
 const OVER_CAP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     content-type: application/problem+json\r\nconnection: close\r\nretry-after: 1\r\n\
     content-length: 165\r\n\r\n\
@@ -42,9 +62,27 @@ const OVER_CAP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     \"title\":\"The broker does not take requests now\",\"status\":503,\
     \"detail\":\"there are too many connections\",\"code\":\"unavailable\"}";
 
+/// What somebody is told who does not encrypt.
+const SPEAKS_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    content-type: application/problem+json\r\nconnection: close\r\ncontent-length: 180\r\n\r\n\
+    {\"type\":\"urn:punctual:error:invalid_request\",\
+    \"title\":\"The request does not have the expected form\",\"status\":400,\
+    \"detail\":\"this port speaks TLS: use https\",\"code\":\"invalid_request\"}";
+
+/// Takes the address.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // Or a server that was just stopped could not be started again.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Accepts until the tasks are asked to stop.
-pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(shared.http.connections_max));
+pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<Acceptor>>, shared: Arc<Shared>) {
     let server = Arc::new(server());
     loop {
         let accepted = tokio::select! {
@@ -54,25 +92,33 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>) {
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                warn!(%error, "a connection could not be accepted");
+                let made_room = shared.places.make_room();
+                warn!(%error, made_room, "a connection could not be accepted");
                 // Stopped meanwhile or not: the loop looks.
                 let _stopped = tokio::time::timeout(REFUSED_PAUSE, shared.tasks.stopped()).await;
                 continue;
             }
         };
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => {
-                let server = Arc::clone(&server);
-                let task = connection((stream, from), Arc::clone(&shared), server, place);
-                shared.tasks.spawn(task);
+        let limits = limits(&shared.live().config.http);
+        match shared.places.take(from.ip(), limits) {
+            Some(seat) => {
+                let (shared, server) = (Arc::clone(&shared), Arc::clone(&server));
+                let tasks = shared.tasks.clone();
+                tasks.spawn(connection((stream, from), tls.clone(), (shared, server), seat));
             }
-            Err(_over_the_cap) => {
-                // Whether the peer gets to read it does not matter.
-                let _written = stream.try_write(OVER_CAP);
-                debug!("a connection over the cap was closed");
+            None => {
+                if tls.is_none() {
+                    // Whether the peer gets to read it does not matter.
+                    let _written = stream.try_write(OVER_CAP);
+                }
+                debug!(%from, "there was no place for a connection");
             }
         }
     }
+}
+
+const fn limits(http: &HttpConfig) -> Limits {
+    Limits { all: http.connections_max, per_address: http.connections_per_address_max }
 }
 
 fn server() -> auto::Builder<TokioExecutor> {
@@ -100,33 +146,102 @@ fn server() -> auto::Builder<TokioExecutor> {
     server
 }
 
+fn patience(http: &HttpConfig) -> Patience {
+    Patience {
+        head: http.header_timeout,
+        idle: http.idle_timeout,
+        write: http.body_idle_timeout,
+        answer: http.body_timeout,
+        stranger: http.stranger_timeout,
+    }
+}
+
+/// Whoever has to give its place to somebody else ends at once: nothing of it was let in.
 async fn connection(
     (stream, from): (TcpStream, SocketAddr),
-    shared: Arc<Shared>,
-    server: Arc<auto::Builder<TokioExecutor>>,
-    place: OwnedSemaphorePermit,
+    tls: Option<Arc<Acceptor>>,
+    (shared, server): (Arc<Shared>, Arc<auto::Builder<TokioExecutor>>),
+    seat: Seat,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "a connection was lost at once");
         return;
     }
-    let patience = Patience {
-        head: shared.http.header_timeout,
-        idle: shared.http.idle_timeout,
-        write: shared.http.body_idle_timeout,
+    let place = Arc::clone(seat.place());
+    let served = async {
+        let stream = match &tls {
+            None => Stream::Plain(stream),
+            Some(tls) => match encrypted(stream, tls, &shared).await {
+                Some(stream) => stream,
+                None => return,
+            },
+        };
+        serve((stream, from), shared, server, &seat).await;
     };
+    tokio::select! {
+        biased;
+        () = place.gives_way() => debug!(%from, "a silent connection gave way"),
+        () = served => {}
+    }
+}
+
+/// The same connection, encrypted; `None` when that did not come about.
+async fn encrypted(stream: TcpStream, tls: &Acceptor, shared: &Shared) -> Option<Stream> {
+    let patience = shared.live().config.tls.as_ref().map(|tls| tls.handshake_timeout);
+    let agreed = tokio::select! {
+        agreed = tls.accept(stream, patience.unwrap_or_default()) => agreed,
+        () = shared.tasks.stopped() => return None,
+    };
+    match agreed {
+        Ok(stream) => Some(Stream::Tls(Box::new(stream))),
+        Err(HandshakeError::Plain(stream)) => {
+            let _slow = tokio::time::timeout(FAREWELL_TIMEOUT, turn_away(stream)).await;
+            None
+        }
+        Err(HandshakeError::Late) => {
+            debug!("a handshake took too long");
+            None
+        }
+        Err(HandshakeError::Failed(error)) => {
+            debug!(%error, "a handshake failed");
+            None
+        }
+    }
+}
+
+/// Tells somebody that this port speaks TLS. The request is read first: a connection that is
+/// closed with bytes unread takes the answer with it.
+async fn turn_away(mut stream: TcpStream) {
+    // Whether the peer gets to read it does not matter.
+    let _written = stream.write_all(SPEAKS_TLS).await.is_ok() && stream.shutdown().await.is_ok();
+    let mut rest = stream.take(FAREWELL_BYTES_MAX);
+    let _read = tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.is_ok();
+}
+
+async fn serve(
+    (stream, from): (Stream, SocketAddr),
+    shared: Arc<Shared>,
+    server: Arc<auto::Builder<TokioExecutor>>,
+    seat: &Seat,
+) {
+    let patience = patience(&shared.live().config.http);
+    let place = seat.place();
     let activity = Arc::new(Activity::default());
-    let socket = Socket::new(stream, Arc::clone(&activity), patience);
+    let socket = Socket::new(stream, Arc::clone(place), Arc::clone(&activity), patience);
     let peer = socket.peer();
     let socket = TokioIo::new(socket);
-    let service = service_fn(|request: Request<Incoming>| {
+    let apps = Arc::new(Connection::default());
+    let service = service_fn(|mut request: Request<Incoming>| {
         let under_way = activity.start();
+        request.extensions_mut().insert(Arc::clone(&apps));
         let shared = Arc::clone(&shared);
         // In HTTP/2 the library sees that the peer is gone, and drops the request.
-        let peer = (request.version() < Version::HTTP_2).then(|| peer.clone());
+        let version = request.version();
+        let peer = (version < Version::HTTP_2).then(|| peer.clone());
+        let other_side = OtherSide { peer, from, place: Arc::clone(place) };
         async move {
-            let answer = flow::answer(shared, request, (peer, from)).await;
-            Ok::<_, Infallible>(answer.map(|body| body.during(under_way)))
+            let answer = flow::answer(shared, request, other_side).await;
+            Ok::<_, Infallible>(answer.map(|body| Outgoing::new(body, under_way, version)))
         }
     });
     let mut connection = pin!(server.serve_connection(socket, service));
@@ -141,7 +256,6 @@ async fn connection(
     if let Err(error) = outcome {
         debug!(%error, "a connection ended early");
     }
-    drop(place);
 }
 
 #[cfg(test)]
@@ -149,11 +263,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_refusal_over_the_cap_is_whole() {
-        let text = std::str::from_utf8(OVER_CAP).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
-        let problem: serde_json::Value = serde_json::from_str(body).unwrap();
-        assert_eq!(problem["code"], "unavailable");
+    fn refusals_written_by_hand_are_whole() {
+        for (text, code) in [(OVER_CAP, "unavailable"), (SPEAKS_TLS, "invalid_request")] {
+            let text = std::str::from_utf8(text).unwrap();
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+            let problem: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(problem["code"], code);
+        }
     }
 }

@@ -4,27 +4,30 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderValue};
 use punctual_api::answer::{Batch, Outcome, ScheduledView};
 use punctual_api::pending::MessageChange;
 use punctual_api::request::{Parameters, Posted, ReadLimits, published, read_messages};
 use punctual_api::{Code, Problem};
 use punctual_broker::series::describe;
-use punctual_broker::{Change, Report, Request, Scheduled};
+use punctual_broker::{Change, ChangeError, Report, Request, Scheduled};
 use punctual_model::limits::{
     BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, BODY_BYTES_CEILING, HEADERS_MAX, JSON_DEPTH_MAX,
 };
 use punctual_model::ports::{CancelOutcome, Topic};
 use punctual_model::{Action, MessageId, Partition, State, TopicName};
 
+use crate::access::{Cost, Permission, own_message};
 use crate::http::asked::{headers, to_request, when};
 use crate::http::body::{self, SizeLimit, take_json};
-use crate::http::problem::{of_broken_off, of_change, of_schedule, of_store};
-use crate::http::reply::{Reply, json, json_holding, large_json};
 use crate::http::call::Call;
+use crate::http::etag::{self, Conditions};
+use crate::http::export::NDJSON;
+use crate::http::problem::{of_broken_off, of_change, of_schedule, of_store};
+use crate::http::reply::{Reply, json, json_holding, large_json, located};
 use crate::http::shared::Shared;
-use crate::http::time;
 use crate::http::topics::is_shown;
+use crate::http::{send_stream, time};
 use crate::shown::{report_view, series_view};
 
 /// Largest request of JSON: a full batch, with room for what escaping and names add.
@@ -38,10 +41,14 @@ pub(crate) const READ_LIMITS: ReadLimits =
 
 /// `POST /v1/topics/{topic}/messages`
 pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
+    if is_type(&call, NDJSON) {
+        return send_stream::send(call).await;
+    }
     let topic = call.topic_named()?;
     Parameters::read(call.query())?.end()?;
     require_json(&call)?;
     let limit = SizeLimit { bytes: JSON_BYTES_MAX, code: Code::RequestTooLarge };
+    let caller = call.caller().clone();
     let held = body::take(&call.shared, call.body, limit).await?;
     let requests = if held.bytes.len() <= JSON_BYTES_INLINE {
         read(&held.bytes)
@@ -49,6 +56,7 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
         let json = held.bytes.clone();
         call.shared.tasks.blocking(move || read(&json)).await.map_err(of_broken_off)?
     }?;
+    let _charged = caller.charge(requests.cost())?;
     match requests {
         Requests::One(request) => schedule_one(&call.shared, &topic, *request).await,
         Requests::Many(requests) => {
@@ -71,10 +79,12 @@ pub(crate) async fn publish(call: Call) -> Result<Reply, Problem> {
     let topic = call.topic_named()?;
     // The fields are looked at first: a wrong one need not wait for the body.
     let mut request = to_request(published(call.query())?)?;
-    let limit = SizeLimit { bytes: call.shared.body_bytes_max, code: Code::BodyTooLarge };
+    let limit = SizeLimit { bytes: call.shared.body_bytes_max(), code: Code::BodyTooLarge };
+    let caller = call.caller().clone();
     let held = body::take(&call.shared, call.body, limit).await?;
     // A copy, because the bytes may be a small piece of a large buffer that would be kept alive.
     request.message.body = Bytes::copy_from_slice(&held.bytes);
+    let _charged = caller.charge(Cost::of([&request.message]))?;
     schedule_one(&call.shared, &topic, request).await
 }
 
@@ -88,7 +98,8 @@ async fn schedule_one(
     let answer = answers.first().ok_or(Code::Internal)?;
     let id = answer.id.encode();
     let id = std::str::from_utf8(&id).expect("ids are ASCII");
-    Ok(json(status(&answers), &scheduled_view(id, topic, answer)))
+    let reply = json(status(&answers), &scheduled_view(id, topic, answer));
+    Ok(located(reply, &format!("/v1/messages/{id}")))
 }
 
 /// Nothing new came into being where everything was known.
@@ -99,7 +110,11 @@ fn status(answers: &[Scheduled]) -> StatusCode {
     }
 }
 
-fn scheduled_view<'a>(id: &'a str, topic: &'a TopicName, answer: &Scheduled) -> ScheduledView<'a> {
+pub(crate) fn scheduled_view<'a>(
+    id: &'a str,
+    topic: &'a TopicName,
+    answer: &Scheduled,
+) -> ScheduledView<'a> {
     ScheduledView {
         id,
         topic: topic.as_str(),
@@ -114,11 +129,16 @@ pub(crate) fn require_json(call: &Call) -> Result<(), Problem> {
     require_type(call, "application/json")
 }
 
-/// Refuses a body of another type.
-pub(crate) fn require_type(call: &Call, wanted: &'static str) -> Result<(), Problem> {
+/// Whether the body is of that type.
+fn is_type(call: &Call, wanted: &'static str) -> bool {
     let given = call.parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = given.and_then(|text| text.split(';').next()).map_or("", str::trim);
-    if essence.eq_ignore_ascii_case(wanted) {
+    essence.eq_ignore_ascii_case(wanted)
+}
+
+/// Refuses a body of another type.
+pub(crate) fn require_type(call: &Call, wanted: &'static str) -> Result<(), Problem> {
+    if is_type(call, wanted) {
         Ok(())
     } else {
         let detail = format!("send it as content-type: {wanted}");
@@ -129,6 +149,15 @@ pub(crate) fn require_type(call: &Call, wanted: &'static str) -> Result<(), Prob
 enum Requests {
     One(Box<Request>),
     Many(Vec<Request>),
+}
+
+impl Requests {
+    fn cost(&self) -> Cost {
+        match self {
+            Self::One(request) => Cost::of([&request.message]),
+            Self::Many(requests) => Cost::of(requests.iter().map(|request| &request.message)),
+        }
+    }
 }
 
 fn read(json: &[u8]) -> Result<Requests, Problem> {
@@ -148,14 +177,33 @@ fn read(json: &[u8]) -> Result<Requests, Problem> {
 /// `GET …/messages/{id}`
 pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
-    let id = named(&call).await?;
+    let id = named(&call, Permission::Read).await?;
+    let conditions = Conditions::of(&call.parts.headers)?;
     let report = call.shared.broker.get(id).await.map_err(of_store)?.ok_or(Code::NotFound)?;
+    if let Some(tag) = tag(&report).filter(|tag| conditions.is_known(tag)) {
+        return Ok(etag::not_modified(tag));
+    }
     if report.action == Action::Repeat
         && let Some(reply) = get_series(&call.shared, &report).await?
     {
         return Ok(reply);
     }
-    large_json(&call.shared, &report_view(&report))
+    shown(&call.shared, &report)
+}
+
+/// A message and, while it can be changed, the tag of its version.
+fn shown(shared: &Shared, report: &Report) -> Result<Reply, Problem> {
+    let reply = large_json(shared, &report_view(report))?;
+    Ok(match tag(report) {
+        Some(tag) => etag::tagged(reply, tag),
+        None => reply,
+    })
+}
+
+fn tag(report: &Report) -> Option<HeaderValue> {
+    // One that waits for its transaction becomes another under the same version.
+    let is_changeable = matches!(report.state, State::Scheduled | State::Paused);
+    report.version.filter(|_| is_changeable).map(etag::of_version)
 }
 
 /// The answer about a series; `None` when it has ended meanwhile, or cannot be read.
@@ -171,27 +219,53 @@ async fn get_series(shared: &Shared, report: &Report) -> Result<Option<Reply>, P
 /// `DELETE …/messages/{id}`
 pub(crate) async fn cancel(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
-    let id = named(&call).await?;
-    let outcomes = call.shared.broker.cancel(vec![id]).await.map_err(of_store)?;
-    match outcomes.first() {
-        Some(CancelOutcome::Cancelled) => {
-            Ok(json(StatusCode::OK, &Outcome { result: State::Cancelled.word() }))
-        }
-        Some(CancelOutcome::AlreadyDelivered) => Err(Code::AlreadyDelivered.into()),
-        Some(CancelOutcome::AlreadyCancelled) => Err(Code::AlreadyCancelled.into()),
-        Some(CancelOutcome::Undecided) => Err(Code::TransactionUndecided.into()),
-        Some(CancelOutcome::NotFound) | None => Err(Code::NotFound.into()),
+    let id = named(&call, Permission::Cancel).await?;
+    if let Some(version) = Conditions::of(&call.parts.headers)?.version()? {
+        let outcome = call.shared.broker.cancel_version(id, version).await;
+        outcome.map_err(of_conditional)?;
+    } else {
+        let outcomes = call.shared.broker.cancel(vec![id]).await.map_err(of_store)?;
+        of_cancel(outcomes.first().copied().unwrap_or(CancelOutcome::NotFound))?;
+    }
+    Ok(json(StatusCode::OK, &Outcome { result: State::Cancelled.word() }))
+}
+
+/// What became of a message that was to be withdrawn.
+pub(crate) fn of_cancel(outcome: CancelOutcome) -> Result<(), Problem> {
+    match outcome {
+        CancelOutcome::Cancelled => Ok(()),
+        CancelOutcome::AlreadyDelivered => Err(Code::AlreadyDelivered.into()),
+        CancelOutcome::AlreadyCancelled => Err(Code::AlreadyCancelled.into()),
+        CancelOutcome::Undecided => Err(Code::TransactionUndecided.into()),
+        CancelOutcome::NotFound => Err(Code::NotFound.into()),
     }
 }
 
 /// `PATCH …/messages/{id}`
 pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
-    let id = named(&call).await?;
+    let id = named(&call, Permission::Change).await?;
+    let demanded = Conditions::of(&call.parts.headers)?.version()?;
     let (shared, held) = take_json(call, CHANGE_BYTES_MAX).await?;
-    let change = change(MessageChange::read(&held.bytes, READ_LIMITS)?)?;
+    let mut change = change(MessageChange::read(&held.bytes, READ_LIMITS)?)?;
     drop(held);
-    let report = shared.broker.change(id, change).await.map_err(of_change)?;
-    large_json(&shared, &report_view(&report))
+    if demanded.is_some() && change.version.is_some_and(|version| demanded != Some(version)) {
+        let detail = "version and if-match name different versions";
+        return Err(Problem::new(Code::ConflictingFields, detail));
+    }
+    change.version = demanded.or(change.version);
+    let refused = if demanded.is_some() { of_conditional } else { of_change };
+    let report = shared.broker.change(id, change).await.map_err(refused)?;
+    shown(&shared, &report)
+}
+
+/// A refused change of a request that was meant for one version only.
+fn of_conditional(error: ChangeError) -> Problem {
+    match error {
+        ChangeError::VersionConflict { .. } => {
+            Problem::new(Code::PreconditionFailed, error.to_string())
+        }
+        other => of_change(other),
+    }
 }
 
 fn change(written: MessageChange<'_>) -> Result<Change, Problem> {
@@ -212,16 +286,21 @@ fn change(written: MessageChange<'_>) -> Result<Change, Problem> {
 /// `POST …/messages/{id}/deliver`
 pub(crate) async fn deliver(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
-    let id = named(&call).await?;
-    let report = call.shared.broker.deliver_now(id).await.map_err(of_change)?;
-    large_json(&call.shared, &report_view(&report))
+    let id = named(&call, Permission::Change).await?;
+    let version = Conditions::of(&call.parts.headers)?.version()?;
+    let refused = if version.is_some() { of_conditional } else { of_change };
+    let change = Change { version, ..Change::deliver_now() };
+    let report = call.shared.broker.change(id, change).await.map_err(refused)?;
+    shown(&call.shared, &report)
 }
 
 /// The message of the path: under a topic by an id of ours or the sender's own, otherwise by ours.
 /// The id of another topic is no message of this one.
-async fn named(call: &Call) -> Result<MessageId, Problem> {
+/// What the caller has no right to is sought as an id of nothing.
+async fn named(call: &Call, permission: Permission) -> Result<MessageId, Problem> {
     let Some(name) = call.topic()? else {
-        return call.id();
+        let (caller, broker) = (call.caller(), &call.shared.broker);
+        return call.id().map(|id| own_message(caller, broker, permission, id));
     };
     known(&call.shared, &name)?;
     let text = call.id_text().ok_or(Code::NotFound)?;

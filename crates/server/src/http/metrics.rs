@@ -11,11 +11,13 @@ use punctual_broker::group::GroupLag;
 use punctual_model::{Buckets, TopicName};
 
 use crate::app::StoreFigures;
+use crate::http::places::Standing;
 use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
 use crate::http::call::Call;
 use crate::http::topics::is_shown;
 use crate::push::Counts;
+use crate::trace;
 
 /// `GET /metrics`
 pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
@@ -30,9 +32,42 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     };
     let (stats, lags) = call.shared.tasks.blocking(look).await.map_err(of_broken_off)?;
     let mut text = render(&stats, &(call.shared.store_figures)(), call.shared.pushed.counts());
+    connections(&mut text, call.shared.places.standing());
     groups(&mut text, &stats, &lags);
+    traces(&mut text, &call.shared.traces.counts);
     let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(typed(StatusCode::OK, media_type, text.into_bytes()))
+}
+
+/// What concerns connections.
+fn connections(text: &mut String, standing: Standing) {
+    let gauges = [
+        ("punctual_connections", "Connections to the HTTP listener.", standing.open),
+        ("punctual_connections_strange", "Those without a request let in.", standing.strangers),
+    ];
+    for (name, help, count) in gauges {
+        head(text, name, "gauge", help);
+        line(text, format_args!("{name} {count}"));
+    }
+    let counters = [
+        ("punctual_connections_refused_total", "Those without a place.", standing.refused),
+        ("punctual_connections_gave_way_total", "Strangers that gave way.", standing.gave_way),
+    ];
+    for (name, help, count) in counters {
+        head(text, name, "counter", help);
+        line(text, format_args!("{name} {count}"));
+    }
+}
+
+/// What concerns traces.
+fn traces(text: &mut String, counts: &trace::Counts) {
+    for (name, help, count) in [
+        ("punctual_trace_spans_exported_total", "Spans the collector took.", counts.exported()),
+        ("punctual_trace_spans_dropped_total", "Spans that were lost.", counts.dropped()),
+    ] {
+        head(text, name, "counter", help);
+        line(text, format_args!("{name} {count}"));
+    }
 }
 
 type Figure = fn(&GroupLag) -> u64;

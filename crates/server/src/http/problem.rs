@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use http::StatusCode;
-use http::header::{HeaderValue, RETRY_AFTER};
+use http::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use punctual_api::{Code, Problem, problem};
 use punctual_broker::group::JobError;
 use punctual_broker::series::RuleError;
@@ -25,7 +25,11 @@ pub(crate) fn reply(problem: &Problem) -> Reply {
     let text = serde_json::to_vec(problem).expect("a problem is plain JSON");
     let mut reply = typed(status, HeaderValue::from_static(problem::MEDIA_TYPE), text);
     if problem.code.is_retriable() {
-        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        let seconds = HeaderValue::from(problem.retry_after.unwrap_or(1));
+        reply.headers_mut().insert(RETRY_AFTER, seconds);
+    }
+    if problem.code == Code::Unauthenticated {
+        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     reply
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Body as _, Frame, SizeHint};
@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::http::body::{Held, hold};
 use crate::http::shared::Shared;
-use crate::http::socket::UnderWay;
+use crate::http::socket::Peer;
 
 /// An answer.
 pub(crate) type Reply = Response<Body>;
@@ -26,14 +26,98 @@ pub(crate) enum Body {
     Whole(Full<Bytes>),
     /// Piece by piece, as somebody writes them.
     Written(Pieces),
+    /// Frame by frame, with trailers, as it makes them itself.
+    Flowing(Flowing),
+}
+
+/// A body that makes its own frames.
+pub(crate) struct Flowing(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = Cut> + Send>>);
+
+impl std::fmt::Debug for Flowing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Flowing").finish_non_exhaustive()
+    }
+}
+
+/// A body that makes its own frames.
+pub(crate) fn flowing(
+    body: impl hyper::body::Body<Data = Bytes, Error = Cut> + Send + 'static,
+) -> Body {
+    Body::Flowing(Flowing(Box::pin(body)))
 }
 
 /// The pieces of an answer that is still being written.
 #[derive(Debug)]
 pub(crate) struct Pieces {
-    source: mpsc::Receiver<Result<Bytes, Cut>>,
-    /// The request goes on until the last piece has left.
-    _under_way: Option<UnderWay>,
+    pub(crate) source: mpsc::Receiver<Result<Piece, Cut>>,
+    /// Ends when nobody is there any more to read them, where somebody can tell.
+    gone: Option<Gone>,
+}
+
+struct Gone(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::fmt::Debug for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gone")
+    }
+}
+
+impl Pieces {
+    pub(crate) const fn new(source: mpsc::Receiver<Result<Piece, Cut>>) -> Self {
+        Self { source, gone: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        if let Some(gone) = &mut self.gone
+            && gone.0.as_mut().poll(cx).is_ready()
+        {
+            // Whatever waits was not handed over, and never will be.
+            self.gone = None;
+            self.source.close();
+            return Poll::Ready(Some(Err(Cut)));
+        }
+        self.source.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Piece::hand_over)))
+    }
+}
+
+/// A piece of an answer.
+pub(crate) struct Piece {
+    bytes: Bytes,
+    /// Whoever wants to know whether it was handed over.
+    on_the_way: Option<Box<dyn OnTheWay>>,
+}
+
+/// What depends on whether a piece is handed over. Dropped unasked it was not.
+pub(crate) trait OnTheWay: Send {
+    /// It was handed over to the connection.
+    fn handed_over(self: Box<Self>);
+}
+
+impl Piece {
+    /// A piece on which something depends.
+    pub(crate) fn with(bytes: Bytes, on_the_way: Box<dyn OnTheWay>) -> Self {
+        Self { bytes, on_the_way: Some(on_the_way) }
+    }
+
+    /// Its bytes, which are as good as sent now.
+    pub(crate) fn hand_over(self) -> Bytes {
+        if let Some(on_the_way) = self.on_the_way {
+            on_the_way.handed_over();
+        }
+        self.bytes
+    }
+}
+
+impl From<Vec<u8>> for Piece {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes: bytes.into(), on_the_way: None }
+    }
+}
+
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Piece").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+    }
 }
 
 /// Whoever wrote an answer could not go on; what has left is not all.
@@ -42,14 +126,9 @@ pub(crate) struct Pieces {
 pub(crate) struct Cut;
 
 impl Body {
-    /// The same, with the request under way as long as it is being written.
-    pub(crate) fn during(self, under_way: UnderWay) -> Self {
-        match self {
-            Self::Whole(bytes) => Self::Whole(bytes),
-            Self::Written(Pieces { source, .. }) => {
-                Self::Written(Pieces { source, _under_way: Some(under_way) })
-            }
-        }
+    /// Nothing.
+    pub(crate) fn empty() -> Self {
+        Self::Whole(Full::default())
     }
 }
 
@@ -66,9 +145,9 @@ impl hyper::body::Body for Body {
                 let polled = Pin::new(bytes).poll_frame(cx);
                 polled.map(|frame| frame.map(|frame| frame.map_err(|never| match never {})))
             }
+            Self::Flowing(Flowing(body)) => body.as_mut().poll_frame(cx),
             Self::Written(pieces) => {
-                let polled = pieces.source.poll_recv(cx);
-                polled.map(|piece| piece.map(|piece| piece.map(Frame::data)))
+                pieces.poll(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
             }
         }
     }
@@ -77,6 +156,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.is_end_stream(),
             Self::Written(_) => false,
+            Self::Flowing(Flowing(body)) => body.is_end_stream(),
         }
     }
 
@@ -84,6 +164,7 @@ impl hyper::body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.size_hint(),
             Self::Written(_) => SizeHint::default(),
+            Self::Flowing(Flowing(body)) => body.size_hint(),
         }
     }
 }
@@ -92,15 +173,26 @@ impl hyper::body::Body for Body {
 /// is its regular end.
 pub(crate) fn written(
     media_type: HeaderValue,
-    source: mpsc::Receiver<Result<Bytes, Cut>>,
+    source: mpsc::Receiver<Result<Piece, Cut>>,
 ) -> Reply {
-    let body = Body::Written(Pieces { source, _under_way: None });
-    with_head(StatusCode::OK, media_type, body)
+    with_head(StatusCode::OK, media_type, Body::Written(Pieces::new(source)))
+}
+
+/// The same, ended as soon as the other side is gone: long before that shows by a piece that cannot
+/// leave.
+pub(crate) fn written_for(
+    peer: Option<Peer>,
+    media_type: HeaderValue,
+    source: mpsc::Receiver<Result<Piece, Cut>>,
+) -> Reply {
+    let mut pieces = Pieces::new(source);
+    pieces.gone = peer.map(|peer| Gone(Box::pin(async move { peer.gone().await })));
+    with_head(StatusCode::OK, media_type, Body::Written(pieces))
 }
 
 /// Answers up to this size are not counted; the number of connections, and of requests under way
 /// on each, bounds them.
-const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+pub(crate) const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -120,8 +212,13 @@ pub(crate) fn large_json_text(shared: &Shared, text: Vec<u8>) -> Result<Reply, P
     if text.len() <= UNCOUNTED_BYTES_MAX {
         return Ok(typed(StatusCode::OK, JSON, text));
     }
+    Ok(typed(StatusCode::OK, JSON, counted(shared, text)?))
+}
+
+/// Bytes that count as held until they are dropped.
+pub(crate) fn counted(shared: &Shared, text: Vec<u8>) -> Result<Bytes, Problem> {
     let permit = hold(shared, text.len())?;
-    Ok(typed(StatusCode::OK, JSON, Bytes::from_owner(Counted { text, _permit: permit })))
+    Ok(Bytes::from_owner(Counted { text, _permit: permit }))
 }
 
 fn rendered(value: &impl Serialize) -> Vec<u8> {
@@ -159,7 +256,16 @@ pub(crate) fn without_body(reply: Reply) -> Reply {
     if let Some(length) = body.size_hint().exact() {
         parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    Response::from_parts(parts, Body::Whole(Full::default()))
+    Response::from_parts(parts, Body::empty())
+}
+
+/// The answer that something new is there, and where.
+pub(crate) fn located(mut reply: Reply, place: &str) -> Reply {
+    if reply.status() == StatusCode::CREATED {
+        let place = HeaderValue::from_str(place).expect("names and ids are visible");
+        reply.headers_mut().insert(LOCATION, place);
+    }
+    reply
 }
 
 /// Bytes of a given type.

@@ -51,6 +51,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::PATCH,  "/v1/topics/{topic}",                                          Operation::PatchTopic),
     route(Method::DELETE, "/v1/topics/{topic}",                                          Operation::DeleteTopic),
     route(Method::POST,   "/v1/topics/{topic}/groups/{group}/receive",                   Operation::Receive),
+    route(Method::GET,    "/v1/topics/{topic}/groups/{group}/stream",                    Operation::ReceiveStream),
     route(Method::POST,   "/v1/topics/{topic}/groups/{group}/ack",                       Operation::Ack),
     route(Method::POST,   "/v1/topics/{topic}/groups/{group}/nack",                      Operation::Nack),
     route(Method::POST,   "/v1/topics/{topic}/groups/{group}/extend",                    Operation::Extend),
@@ -81,12 +82,27 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::POST,   "/v1/transactions/{id}/rollback",                              Operation::Rollback),
     route(Method::POST,   "/v1/transactions/{id}/resume",                                Operation::ResumeTransaction),
     route(Method::POST,   "/v1/producer-groups/{group}/checks",                          Operation::Checks),
+    route(Method::POST,   "/v1/apps",                                                    Operation::CreateApp),
+    route(Method::GET,    "/v1/apps",                                                    Operation::ListApps),
+    route(Method::GET,    "/v1/apps/{app}",                                              Operation::GetApp),
+    route(Method::PATCH,  "/v1/apps/{app}",                                              Operation::PatchApp),
+    route(Method::DELETE, "/v1/apps/{app}",                                              Operation::DeleteApp),
+    route(Method::POST,   "/v1/apps/{app}/rotate",                                       Operation::RotateApp),
+    route(Method::POST,   "/v1/apps/{app}/disable",                                      Operation::DisableApp),
+    route(Method::POST,   "/v1/apps/{app}/enable",                                       Operation::EnableApp),
     route(Method::GET,    "/v1/audit",                                                   Operation::Audit),
     route(Method::GET,    "/v1/time",                                                    Operation::Time),
     route(Method::POST,   "/v1/time/advance",                                            Operation::AdvanceTime),
+    route(Method::POST,   "/delay/sendDelayMsg",                                         Operation::LegacySend),
+    route(Method::POST,   "/delay/cancelDelayMsg",                                       Operation::LegacyCancel),
+    route(Method::GET,    "/v1/stats",                                                   Operation::Stats),
+    route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
     route(Method::GET,    "/health/live",                                                Operation::Live),
     route(Method::GET,    "/health/ready",                                               Operation::ReadyNow),
     route(Method::GET,    "/metrics",                                                    Operation::Metrics),
+    route(Method::GET,    "/openapi.json",                                               Operation::OpenApi),
+    route(Method::GET,    "/docs",                                                       Operation::Docs),
+    route(Method::GET,    "/docs/{file}",                                                Operation::DocsFile),
 ];
 
 /// Where in the path the captured parts are, as byte ranges.
@@ -97,6 +113,7 @@ pub(crate) struct Place {
     pub(crate) job: Option<(usize, usize)>,
     pub(crate) id: Option<(usize, usize)>,
     pub(crate) partition: Option<(usize, usize)>,
+    pub(crate) app: Option<(usize, usize)>,
 }
 
 /// The table, prepared for matching.
@@ -152,6 +169,9 @@ fn place(pattern: &[&str], path: &str) -> Option<Place> {
             "{job}" => place.job = range,
             "{id}" => place.id = range,
             "{partition}" => place.partition = range,
+            "{app}" => place.app = range,
+            // Its handler looks at the path itself.
+            "{file}" => {}
             word if word == part => {}
             _ => return None,
         }
@@ -166,10 +186,12 @@ mod tests {
     use crate::access::Permission;
 
     #[test]
-    fn only_health_is_open_to_anybody() {
+    fn only_health_and_the_document_are_open_to_anybody() {
         for route in ROUTES {
             let open = route.operation.rule().permission == Permission::Anybody;
-            assert_eq!(open, route.path.starts_with("/health/"), "{}", route.path);
+            let may_be = ["/health/", "/openapi.json", "/docs"];
+            let may_be = may_be.iter().any(|start| route.path.starts_with(start));
+            assert_eq!(open, may_be, "{}", route.path);
         }
     }
 

@@ -1,22 +1,31 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use punctual_model::Span;
-use tokio::sync::Semaphore;
+use arc_swap::Guard;
+use punctual_model::{Span, Timestamp};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
 
+use crate::access::Gate;
 use crate::app::{Broker, StoreFigures};
 use crate::audit::AuditRecord;
-use crate::config::{Config, HttpConfig};
-use crate::http::origin::Hosts;
+use crate::http::openapi::Document;
 use crate::http::page::PAGE_BYTES_MAX;
+use crate::http::places::Places;
 use crate::http::routes::Router;
-use crate::push::{Allowed, Figures};
+use crate::http::stats::StoreBytes;
+use crate::live::{Current, Live};
+use crate::push::Figures;
 use crate::tasks::Tasks;
+use crate::trace::Traces;
 
 /// Exports and imports under way at one time.
 const TRANSFERS_MAX: usize = 4;
+/// Streams of messages under way at one time, in and out.
+const STREAMS_MAX: usize = 1024;
 
 /// What all requests share.
 pub(crate) struct Shared {
@@ -24,22 +33,33 @@ pub(crate) struct Shared {
     pub(crate) store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
     pub(crate) pushed: Arc<Figures>,
     pub(crate) tasks: Tasks,
-    pub(crate) http: HttpConfig,
-    pub(crate) body_bytes_max: usize,
-    /// Longest delay.
-    pub(crate) delay_max: Span,
+    /// The configuration in force.
+    pub(crate) live: Live,
     /// Who changed what.
     pub(crate) audit: Arc<AuditRecord>,
-    /// Where messages may be pushed to.
-    pub(crate) push_allowed: Allowed,
-    pub(crate) hosts: Hosts,
+    /// Who is let in.
+    pub(crate) gate: Gate,
+    /// What is told of messages to a collector.
+    pub(crate) traces: Traces,
     pub(crate) router: Router,
+    pub(crate) openapi: Document,
+    /// Who is connected.
+    pub(crate) places: Arc<Places>,
     /// Bytes of requests that may still be taken in; what is held is given back with the answer.
     pub(crate) held: Arc<Semaphore>,
     /// How many may read whole pages of messages at one time.
     pub(crate) pages: Semaphore,
     /// How many exports and imports may be under way.
     pub(crate) transfers: Arc<Semaphore>,
+    /// How many may send or receive for as long as they like.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Held while settings are read, judged and changed, so that of two changes none gets lost.
+    pub(crate) changes: Mutex<()>,
+    /// Where it listens, once it does.
+    pub(crate) address: OnceLock<SocketAddr>,
+    pub(crate) store_bytes: StoreBytes,
+    /// When the server was started, on the clock of the broker and on that of the machine.
+    pub(crate) started: (Timestamp, Instant),
     taking: AtomicBool,
 }
 
@@ -49,26 +69,48 @@ impl Shared {
         store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
         pushed: Arc<Figures>,
         tasks: Tasks,
-        (config, audit): (&Config, Arc<AuditRecord>),
+        (live, audit, gate, traces): (&Live, Arc<AuditRecord>, Gate, Traces),
     ) -> Self {
+        let started = (broker.now(), Instant::now());
+        let held_bytes_max = live.read().config.http.held_bytes_max;
         Self {
             broker,
             store_figures,
             pushed,
             tasks,
-            hosts: Hosts::new(config.http.listen, &config.http.hosts),
-            held: Arc::new(Semaphore::new(config.http.held_bytes_max)),
+            places: Arc::default(),
+            held: Arc::new(Semaphore::new(held_bytes_max)),
             // Half as much again as may be held.
-            pages: Semaphore::new((config.http.held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),
-            http: config.http.clone(),
-            body_bytes_max: config.limits.body_bytes_max,
-            delay_max: config.limits.delay_max,
+            pages: Semaphore::new((held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),
+            live: live.clone(),
             audit,
+            gate,
+            traces,
             transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
-            push_allowed: config.push.allow.clone(),
             router: Router::new(),
+            openapi: Document::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            changes: Mutex::new(()),
+            address: OnceLock::new(),
+            store_bytes: StoreBytes::default(),
+            started,
             taking: AtomicBool::new(true),
         }
+    }
+
+    /// What holds now; not to be kept.
+    pub(crate) fn live(&self) -> Guard<Arc<Current>> {
+        self.live.read()
+    }
+
+    /// Largest body of a message, in bytes.
+    pub(crate) fn body_bytes_max(&self) -> usize {
+        self.live().config.limits.body_bytes_max
+    }
+
+    /// Longest delay.
+    pub(crate) fn delay_max(&self) -> Span {
+        self.live().config.limits.delay_max
     }
 
     /// From now on the server calls itself not ready.

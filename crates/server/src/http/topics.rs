@@ -12,13 +12,15 @@ use punctual_model::ports::{LogPosition, Topic, TopicError, Topics};
 use punctual_model::topic::TopicKind;
 use punctual_model::{TopicName, TopicSettings};
 
+use crate::access::{Permission, Target};
 use crate::http::audit;
 use crate::http::body::take_json;
-use crate::http::messages::partition;
+use crate::http::call::Call;
+use crate::http::etag::{self, Conditions};
+use crate::http::messages::{known, partition};
 use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
 use crate::http::problem::{of_broken_off, of_topic};
-use crate::http::reply::{Reply, json, large_json};
-use crate::http::call::Call;
+use crate::http::reply::{Reply, json, large_json, located};
 use crate::http::settings::{changed, view};
 use crate::http::shared::Shared;
 use crate::shown::content;
@@ -27,7 +29,7 @@ use crate::shown::content;
 const TOPIC_BYTES_MAX: usize = 64 << 10;
 
 /// Runs work on the catalogue or the logs, which may block on the disk.
-async fn with_topics<T: Send + 'static>(
+pub(crate) async fn with_topics<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce(&dyn Topics) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -44,7 +46,8 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let after = after.transpose()?;
     parameters.end()?;
     let mut all = with_topics(&call.shared, |topics| Ok(topics.list())).await?;
-    all.retain(|topic| is_shown(topic));
+    let caller = call.caller();
+    all.retain(|topic| is_shown(topic) && caller.may(Permission::See, Target::Topic(&topic.name)));
     let start = after.map_or(0, |after| all.partition_point(|topic| topic.name <= after));
     let page: Vec<&Arc<Topic>> = all.iter().skip(start).take(limit).collect();
     let more = start + page.len() < all.len();
@@ -57,11 +60,25 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
 pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     Parameters::read(call.query())?.end()?;
+    let conditions = Conditions::of(&call.parts.headers)?;
     let topic = existing(&call, &name).await?;
+    let tag = etag::of(&view(&topic, None));
+    if conditions.is_known(&tag) {
+        return Ok(etag::not_modified(tag));
+    }
     let pending = call.shared.broker.stats().pending;
     let pending =
         pending.into_iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count);
-    Ok(json(StatusCode::OK, &view(&topic, Some(pending))))
+    Ok(etag::tagged(json(StatusCode::OK, &view(&topic, Some(pending))), tag))
+}
+
+/// Refuses a change of a topic that is not as the request demands.
+fn check(shared: &Shared, name: &TopicName, conditions: &Conditions) -> Result<(), Problem> {
+    if !conditions.is_conditional() {
+        return Ok(());
+    }
+    let topic = shared.broker.topics().by_name(name).filter(|topic| is_shown(topic));
+    conditions.check(topic.map(|topic| etag::of(&view(&topic, None))).as_ref())
 }
 
 async fn existing(call: &Call, name: &TopicName) -> Result<Arc<Topic>, Problem> {
@@ -91,11 +108,17 @@ pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
 async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     let asker = call.asker();
+    let conditions = Conditions::of(&call.parts.headers)?;
     let (shared, held) = take_json(call, TOPIC_BYTES_MAX).await?;
     let text = String::from_utf8_lossy(&held.bytes).into_owned();
     // Read twice: what is wrong is refused before it is taken down.
-    let delay_max = shared.delay_max;
+    let delay_max = shared.delay_max();
     changed(TopicSettings::default(), TopicChange::read(&held.bytes, JSON_DEPTH_MAX)?, delay_max)?;
+    let _one_at_a_time = shared.changes.lock().await;
+    if !may_make {
+        known(&shared, &name)?;
+    }
+    check(&shared, &name, &conditions)?;
     let topic_name = name.clone();
     let work = with_topics(&shared, move |topics| {
         let change = TopicChange::read(&held.bytes, JSON_DEPTH_MAX)?;
@@ -115,17 +138,22 @@ async fn change(call: Call, may_make: bool) -> Result<Reply, Problem> {
     let (topic, is_new) = work.await?;
     shared.broker.topics_changed();
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json(status, &view(&topic, None)))
+    let view = view(&topic, None);
+    let reply = located(json(status, &view), &format!("/v1/topics/{}", topic.name));
+    Ok(etag::tagged(reply, etag::of(&view)))
 }
 
 /// `DELETE /v1/topics/{topic}`
 pub(crate) async fn delete(call: Call) -> Result<Reply, Problem> {
     let name = call.topic_named()?;
     Parameters::read(call.query())?.end()?;
+    let conditions = Conditions::of(&call.parts.headers)?;
+    let _one_at_a_time = call.shared.changes.lock().await;
     // One that belongs to a group is refused below, with its reason.
     if call.shared.broker.topics().by_name(&name).is_none() {
         return Err(Code::TopicNotFound.into());
     }
+    check(&call.shared, &name, &conditions)?;
     let topic_name = name.clone();
     let work = with_topics(&call.shared, move |topics| {
         let deleted = topics.delete(&name).map_err(of_topic)?;
@@ -177,7 +205,7 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
 }
 
 /// The topic is there, so what is missing is the partition.
-fn of_log(error: TopicError) -> Problem {
+pub(crate) fn of_log(error: TopicError) -> Problem {
     match error {
         TopicError::NotFound => Code::NoSuchPartition.into(),
         other => of_topic(other),

@@ -21,15 +21,16 @@ use punctual_model::limits::{
 use punctual_model::{CheckPolicy, GroupName, Span, TopicName};
 use tokio::time::{Instant, timeout_at};
 
+use crate::access::{Cost, Permission, Target, checks_for, has_transaction, own_transaction};
 use crate::http::asked::to_request;
 use crate::http::audit;
 use crate::http::body::{self, SizeLimit, take_json};
+use crate::http::call::Call;
 use crate::http::messages::{JSON_BYTES_INLINE, JSON_BYTES_MAX, READ_LIMITS, require_json};
 use crate::http::page::{cursor_of, take_cursor, take_limit};
 use crate::http::problem::{of_broken_off, of_decide, of_prepare, of_store};
 use crate::http::receive::gone;
-use crate::http::reply::{Reply, json_holding, large_json};
-use crate::http::call::Call;
+use crate::http::reply::{Reply, json_holding, large_json, located};
 use crate::http::shared::Shared;
 use crate::http::time;
 use crate::push;
@@ -43,6 +44,7 @@ pub(crate) async fn prepare(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
     require_json(&call)?;
     let limit = SizeLimit { bytes: JSON_BYTES_MAX, code: Code::RequestTooLarge };
+    let caller = call.caller().clone();
     let held = body::take(&call.shared, call.body, limit).await?;
     let preparation = if held.bytes.len() <= JSON_BYTES_INLINE {
         read(&call.shared, &held.bytes)
@@ -50,6 +52,12 @@ pub(crate) async fn prepare(call: Call) -> Result<Reply, Problem> {
         let (json, shared) = (held.bytes.clone(), Arc::clone(&call.shared));
         call.shared.tasks.blocking(move || read(&shared, &json)).await.map_err(of_broken_off)?
     }?;
+    for (index, half) in preparation.messages.iter().enumerate() {
+        let target = Target::Group(&half.topic, &preparation.producer_group);
+        caller.require(Permission::Send, target).map_err(|problem| problem.at(index))?;
+    }
+    let cost = Cost::of(preparation.messages.iter().map(|half| &half.request.message));
+    let _charged = caller.charge(cost)?;
     let topics: Vec<TopicName> =
         preparation.messages.iter().map(|half| half.topic.clone()).collect();
     let prepared = call.shared.broker.prepare(preparation).await.map_err(of_prepare)?;
@@ -65,7 +73,7 @@ pub(crate) async fn prepare(call: Call) -> Result<Reply, Problem> {
     };
     let status = if prepared.duplicate { StatusCode::OK } else { StatusCode::CREATED };
     // It is done and cannot be refused any more, however large the answer is.
-    Ok(json_holding(status, &view, held))
+    Ok(located(json_holding(status, &view, held), &format!("/v1/transactions/{}", view.id)))
 }
 
 fn read(shared: &Shared, json: &[u8]) -> Result<Preparation, Problem> {
@@ -73,7 +81,7 @@ fn read(shared: &Shared, json: &[u8]) -> Result<Preparation, Problem> {
     let producer_group = group_name(&written.producer_group)?;
     let url = written.check.as_ref().and_then(|check| check.url.as_deref());
     if let Some(url) = url {
-        push::check_url(url, &shared.push_allowed)
+        push::check_url(url, &shared.live().config.push.allow)
             .map_err(|refused| Problem::new(Code::InvalidUrl, refused.reason))?;
     }
     let url = url.map(str::to_owned);
@@ -128,7 +136,14 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const fn what(self) -> &'static str {
+    const fn permission(self) -> Permission {
+        match self {
+            Self::Commit | Self::Rollback => Permission::Send,
+            Self::Resume => Permission::Manage,
+        }
+    }
+
+    pub(crate) const fn what(self) -> &'static str {
         match self {
             Self::Commit => "transaction_commit",
             Self::Rollback => "transaction_rollback",
@@ -145,6 +160,9 @@ pub(crate) async fn decide(call: Call, verb: Verb) -> Result<Reply, Problem> {
     let reason = read_reason(&held.bytes, JSON_DEPTH_MAX)?;
     drop(held);
     let desk = shared.broker.transactions();
+    let named = id.to_string();
+    let own = own_transaction(asker.caller(), &shared.broker, verb.permission(), id).await;
+    let id = own.map_err(of_store)?;
     let work = async {
         let outcome: Result<Transaction, DecideError> = match verb {
             Verb::Commit => desk.commit(id).await,
@@ -155,7 +173,7 @@ pub(crate) async fn decide(call: Call, verb: Verb) -> Result<Reply, Problem> {
     };
     // Producers decide all the time; whoever gives a reason does it by hand.
     let outcome = if reason.is_some() || verb == Verb::Resume {
-        let mut details = vec![("transaction", id.to_string())];
+        let mut details = vec![("transaction", named)];
         details.extend(reason.map(|reason| ("reason", reason)));
         audit::taken_down(&shared, asker, (verb.what(), None), details, work).await?
     } else {
@@ -172,6 +190,8 @@ fn transaction_id(call: &Call) -> Result<punctual_model::MessageId, Problem> {
 pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
     let id = transaction_id(&call)?;
+    let own = own_transaction(call.caller(), &call.shared.broker, Permission::Read, id).await;
+    let id = own.map_err(of_store)?;
     let found = call.shared.broker.transactions().get(id).await.map_err(of_store)?;
     large_json(&call.shared, &view(&found.ok_or(Code::TransactionNotFound)?))
 }
@@ -188,7 +208,9 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let after = take_cursor(&mut parameters)?;
     parameters.end()?;
     let query = TransactionQuery { state: state.transpose()?, producer_group: group, after, limit };
-    let page = call.shared.broker.transactions().list(query).await.map_err(of_store)?;
+    let seen = |found: &Transaction| has_transaction(call.caller(), Permission::Read, found);
+    let desk = call.shared.broker.transactions();
+    let page = desk.list_where(query, seen).await.map_err(of_store)?;
     let transactions = page.transactions.iter().map(view).collect();
     let next = page.next.map(cursor_of);
     large_json(&call.shared, &TransactionList { transactions, next })
@@ -229,7 +251,7 @@ pub(crate) fn policy_view(policy: CheckPolicy, url: Option<&str>) -> CheckPolicy
 /// `POST /v1/producer-groups/{group}/checks`
 pub(crate) async fn checks(call: Call) -> Result<Reply, Problem> {
     let group = call.producer_group()?;
-    let peer = call.peer.clone();
+    let (peer, caller) = (call.peer.clone(), call.caller().clone());
     let (shared, held) = take_json(call, REQUEST_BYTES_MAX).await?;
     let (max, wait) = ask(&held.bytes)?;
     // Whoever waits holds no memory.
@@ -238,7 +260,8 @@ pub(crate) async fn checks(call: Call) -> Result<Reply, Problem> {
     let deadline = Instant::now() + Duration::from_millis(wait.as_millis());
     loop {
         let available = desk.available(&group);
-        let checks = desk.checks(&group, max).await.map_err(of_store)?;
+        caller.still_stands()?;
+        let checks = checks_for(&caller, &shared.broker, &group, max).await.map_err(of_store)?;
         if !checks.is_empty() || Instant::now() >= deadline {
             return answer(&shared, &checks);
         }

@@ -107,7 +107,7 @@ impl Asking {
     }
 
     async fn ask(&self, callback: &Callback) -> Result<CallbackAnswer, String> {
-        let endpoint = Endpoint::read(&callback.url, self.connector.allowed());
+        let endpoint = self.connector.endpoint(&callback.url);
         let endpoint = endpoint.map_err(|error| error.to_string())?;
         let view = check_view(&callback.check, Some(&callback.producer_group));
         let body = serde_json::to_vec(&view).expect("our own shapes have no faults");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -68,7 +68,8 @@ type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// Opens connections for all groups.
 pub(crate) struct Connector {
-    allowed: Allowed,
+    /// What may be reached though it is not public.
+    allowed: watch::Sender<Allowed>,
     /// Trusted besides those of the system.
     authorities: Vec<CertificateDer<'static>>,
     tls: OnceCell<TlsConnector>,
@@ -85,7 +86,7 @@ impl Connector {
         };
         let authorities = config.ca_file.as_ref().map(read).transpose()?.unwrap_or_default();
         Ok(Self {
-            allowed: config.allow.clone(),
+            allowed: watch::Sender::new(config.allow.clone()),
             authorities,
             tls: OnceCell::new(),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
@@ -93,8 +94,25 @@ impl Connector {
         })
     }
 
-    pub(crate) fn allowed(&self) -> &Allowed {
-        &self.allowed
+    /// The endpoint at this address, if it may be one.
+    pub(crate) fn endpoint(&self, url: &str) -> Result<Endpoint, EndpointError> {
+        Endpoint::read(url, &self.allowed.borrow())
+    }
+
+    /// From now on this may be reached, and nothing else that is not public.
+    pub(crate) fn allow(&self, allowed: &Allowed) {
+        self.allowed.send_if_modified(|present| {
+            let changed = present != allowed;
+            if changed {
+                present.clone_from(allowed);
+            }
+            changed
+        });
+    }
+
+    /// Tells when what may be reached has changed.
+    pub(crate) fn allowed(&self) -> watch::Receiver<Allowed> {
+        self.allowed.subscribe()
     }
 
     /// A connection to the endpoint, ready for a request.
@@ -109,7 +127,7 @@ impl Connector {
     async fn open(&self, endpoint: &Endpoint) -> Result<Box<dyn Stream>, ConnectError> {
         let addresses = self.addresses(endpoint).await?;
         for address in &addresses {
-            endpoint.check(address.ip(), &self.allowed)?;
+            endpoint.check(address.ip(), &self.allowed.borrow())?;
         }
         let stream = reach(&addresses).await?;
         // Without it answers come later, no more.
@@ -249,7 +267,7 @@ mod tests {
     }
 
     async fn connect(connector: &Connector, url: &str) -> Result<(), ConnectError> {
-        let endpoint = Endpoint::read(url, &connector.allowed).unwrap();
+        let endpoint = connector.endpoint(url).unwrap();
         connector.connect(&endpoint).await.map(drop)
     }
 

@@ -12,10 +12,10 @@ use url::{Host, Url};
 use crate::push::address::{Network, refusal};
 
 /// Longest address of an endpoint, in characters.
-const URL_CHARS_MAX: usize = 2048;
+pub(crate) const URL_CHARS_MAX: usize = 2048;
 
 /// What a push may reach although it is not public.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     rules: Arc<[Rule]>,
 }

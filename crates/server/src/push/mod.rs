@@ -32,6 +32,7 @@ use crate::tasks::Tasks;
 
 pub(crate) use self::callback::Asking;
 pub(crate) use self::connect::Connector;
+pub(crate) use self::endpoint::URL_CHARS_MAX;
 pub use self::connect::TrustError;
 pub use self::endpoint::Allowed;
 pub(crate) use self::figures::{Counts, Figures};
@@ -41,13 +42,13 @@ use self::sign::Signer;
 /// Requests under way at once, for a group that says nothing about it.
 pub(crate) const CONCURRENCY_DEFAULT: u16 = 8;
 /// Most requests under way at once that a group may ask for.
-const CONCURRENCY_MAX: u16 = 256;
+pub(crate) const CONCURRENCY_MAX: u16 = 256;
 /// Time-out of a request, for a group that says nothing about it.
 pub(crate) const TIMEOUT_DEFAULT: Span = Span::from_secs(30);
 /// Shortest time-out a group may ask for.
-const TIMEOUT_MIN: Span = Span::from_secs(1);
+pub(crate) const TIMEOUT_MIN: Span = Span::from_secs(1);
 /// Longest time-out a group may ask for.
-const TIMEOUT_MAX: Span = Span::from_secs(5 * 60);
+pub(crate) const TIMEOUT_MAX: Span = Span::from_secs(5 * 60);
 
 /// A setting that cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -101,12 +102,17 @@ pub(crate) fn start(
 /// Keeps the pushers in step with the groups.
 async fn watch(consumers: Consumers, means: Arc<Means>) {
     let mut running = HashMap::new();
+    let mut allowed = means.connector.allowed();
     loop {
         let changed = consumers.changed();
         follow(&mut running, &consumers, &means);
         tokio::select! {
             () = means.tasks.stopped() => break,
             () = changed => {}
+            // All are started anew: what was allowed may be no longer, and the other way round.
+            Ok(()) = allowed.changed() => {
+                running.drain().for_each(|(_, pusher): (GroupId, Running)| pusher.end());
+            }
         }
     }
     running.values().for_each(Running::end);

@@ -22,7 +22,6 @@ use tracing::{debug, info, warn};
 use crate::push::breaker::{Breaker, Leave, Turn};
 use crate::push::client::{Client, IDLE_MAX};
 use crate::push::connect::Connector;
-use crate::push::endpoint::Endpoint;
 use crate::push::figures::Figures;
 use crate::push::request::{self, Outgoing};
 use crate::push::sign::Signer;
@@ -77,7 +76,7 @@ struct Passage {
 
 impl Pusher {
     pub(crate) fn new(consumer: Consumer, push: &Push, means: Arc<Means>) -> Result<Self, Refused> {
-        let endpoint = Endpoint::read(&push.url, means.connector.allowed());
+        let endpoint = means.connector.endpoint(&push.url);
         let endpoint = refuse("push.url", endpoint)?;
         let signer = push.secret.as_deref().map(Signer::new).transpose();
         let timeout = Duration::from_millis(push.timeout.as_millis());

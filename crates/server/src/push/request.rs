@@ -14,6 +14,7 @@ use punctual_model::{GroupName, Message, MessageId, Partition, Timestamp, TopicN
 
 use crate::push::endpoint::Endpoint;
 use crate::push::sign::{Signer, seconds};
+use crate::trace::context::{Context, TRACEPARENT, TRACESTATE, is_state};
 
 /// Before the names of the message's own headers.
 const HEADER_PREFIX: &str = "punctual-header-";
@@ -63,6 +64,7 @@ pub(crate) fn build(
         let signature = signer.sign(&id, now, &message.body);
         head.insert("webhook-signature", HeaderValue::try_from(signature)?);
     }
+    trace(head, message);
     for header in message.headers.iter().filter(|header| !header.name.is_empty()) {
         let name = HeaderName::try_from(format!("{HEADER_PREFIX}{}", header.name));
         let value = HeaderValue::from_bytes(&header.value);
@@ -71,6 +73,24 @@ pub(crate) fn build(
         }
     }
     Ok(request)
+}
+
+/// The place in a trace that the message names, under the names that everybody looks for. Nothing
+/// but well-formed ones pass, so a sender gains nothing by it.
+fn trace(head: &mut HeaderMap, message: &Message) {
+    let named = |name: &str| {
+        let found = message.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        found.map(|header| &header.value[..])
+    };
+    let Some(parent) = named(TRACEPARENT).filter(|text| Context::read(text).is_some()) else {
+        return;
+    };
+    let state = named(TRACESTATE).filter(|text| is_state(text));
+    for (name, text) in [(TRACEPARENT, Some(parent)), (TRACESTATE, state)] {
+        if let Some(value) = text.and_then(|text| HeaderValue::from_bytes(text).ok()) {
+            head.insert(name, value);
+        }
+    }
 }
 
 /// The attributes of the event.
@@ -251,6 +271,20 @@ mod tests {
             }
         }
         assert_eq!(request.headers()["punctual-header-host"], "evil");
+    }
+
+    #[test]
+    fn a_place_in_a_trace_is_handed_on_if_it_is_one() {
+        const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let message = with(&[("traceparent", PARENT.as_bytes()), ("tracestate", b"a=1")]);
+        let request = built(&message);
+        assert_eq!(request.headers()["traceparent"], PARENT);
+        assert_eq!(request.headers()["tracestate"], "a=1");
+        for parent in [&b"x"[..], b"", b"00-0-0-0\r\nhost: evil"] {
+            let request = built(&with(&[("traceparent", parent), ("tracestate", b"a=1")]));
+            assert!(!request.headers().contains_key("traceparent"));
+            assert!(!request.headers().contains_key("tracestate"));
+        }
     }
 
     #[test]

@@ -51,10 +51,28 @@ impl Server {
         Self::serving(data, settings, None)
     }
 
+    /// Another server on the same data, once this one has ended.
+    pub(crate) fn restarted(mut self, settings: &[(&str, &str)]) -> Self {
+        self.join().expect("it ends regularly");
+        let elsewhere = TempDir::new().expect("a directory");
+        let data = std::mem::replace(&mut self._data, elsewhere);
+        Self::serving(data, settings, None)
+    }
+
+    /// Where the data is.
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        self._data.path().join("data")
+    }
+
     /// On a clock that stands still at this time until it is moved.
     pub(crate) fn on_virtual_time(start: &str) -> Self {
+        Self::on_virtual_time_with(start, &[])
+    }
+
+    pub(crate) fn on_virtual_time_with(start: &str, settings: &[(&str, &str)]) -> Self {
         let data = TempDir::new().expect("a directory");
-        Self::serving(data, &[("store.durability", "os")], Some(start))
+        let settings = [&[("store.durability", "os")], settings].concat();
+        Self::serving(data, &settings, Some(start))
     }
 
     fn serving(data: TempDir, settings: &[(&str, &str)], virtual_time: Option<&str>) -> Self {
@@ -205,7 +223,7 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Reads one answer, by its content-length or to the end.
-pub(crate) fn read_answer(stream: &mut TcpStream) -> Answer {
+pub(crate) fn read_answer(stream: &mut impl Read) -> Answer {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -236,7 +254,7 @@ fn status(head: &str) -> u16 {
 }
 
 /// Reads until the other side closes; how long that took, and what came.
-pub(crate) fn until_closed(stream: &mut TcpStream) -> (Duration, Vec<u8>) {
+pub(crate) fn until_closed(stream: &mut impl Read) -> (Duration, Vec<u8>) {
     let start = Instant::now();
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {

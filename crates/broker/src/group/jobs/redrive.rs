@@ -7,7 +7,8 @@
 use bytes::Bytes;
 use punctual_model::{Basis, Entry, Header, Message, Partition, Span, Timestamp, limits};
 
-use super::{JobError, JobLimits, MoveResult, Moved, Worker};
+use super::{JobError, MoveResult, Moved, Worker};
+use crate::bounds::InForce;
 use crate::group::TTL_HEADER;
 use crate::group::dead::{DeadFilter, DeadLetter, DeadList};
 use crate::group::history::History;
@@ -71,8 +72,8 @@ impl Edit {
 }
 
 impl Redrive {
-    pub(super) fn check(&self, now: Timestamp, limits: JobLimits) -> Result<(), JobError> {
-        let JobLimits { body_bytes_max, delay_max } = limits;
+    pub(super) fn check(&self, now: Timestamp, bounds: &InForce) -> Result<(), JobError> {
+        let (body_bytes_max, delay_max) = (bounds.body_bytes_max(), bounds.delay_max());
         if self.rate == Some(0) {
             return Err(JobError::NoRate);
         }

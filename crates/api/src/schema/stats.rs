@@ -1,0 +1,69 @@
+//! Figures about the whole broker, and who makes it up.
+
+use super::{Named, Schema, count, list, number, object, span, text, time, truth, word};
+
+pub(super) fn components() -> Named {
+    vec![("Stats", stats()), ("Cluster", cluster())]
+}
+
+fn counts(names: &[&str]) -> Schema {
+    names.iter().fold(object(), |shape, name| shape.with(name, count()))
+}
+
+fn latency() -> Schema {
+    let millis = || number(0.0, f64::MAX).or_null();
+    object().with("p50_ms", millis()).with("p99_ms", millis()).with("count", count())
+}
+
+fn stats() -> Schema {
+    let totals = counts(&[
+        "scheduled",
+        "fired",
+        "delivered",
+        "received",
+        "acked",
+        "cancelled",
+        "skipped",
+        "retried",
+        "dead",
+    ]);
+    let group = counts(&["lag", "in_flight", "retrying", "dead"]);
+    counts(&[
+        "topic_count",
+        "group_count",
+        "pending",
+        "lag",
+        "in_flight",
+        "retrying",
+        "dead_letters",
+    ])
+    .with("now", time())
+    .with("started_at", time())
+    .with("uptime", span())
+    .with("version", text())
+    .with("virtual", truth())
+    .with("totals", totals.about("Since the start."))
+    .with("lateness", latency().about("How late messages were delivered, since the start."))
+    .with("journal_sync", latency())
+    .with("memory_bytes", count().or_null())
+    .with("store_bytes", count())
+    .with("connections", counts(&["open", "max"]))
+    .with("topics", list(object().with("name", text()).with("pending", count())))
+    .with("groups", list(group.with("topic", text()).with("name", text())))
+}
+
+fn cluster() -> Schema {
+    let node = object()
+        .with("id", text())
+        .with("address", text())
+        .with("version", text())
+        .with("started_at", time())
+        .with("state", word(["up"]))
+        .with("slots", count())
+        .with("term", count());
+    object()
+        .with("mode", word(["single"]))
+        .with("node", text())
+        .with("nodes", list(node))
+        .with("slots", counts(&["total", "unowned"]))
+}

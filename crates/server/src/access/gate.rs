@@ -1,0 +1,406 @@
+//! The gate: who shows which secret, and all apps there are.
+//!
+//! A wrong secret, an unknown key and a disabled app look alike from outside and take the same work.
+//! What an app may do stands in its record, which is taken anew at every question. Changes are on
+//! disk before they count here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use http::header::AUTHORIZATION;
+use http::{Extensions, HeaderMap, HeaderValue};
+use parking_lot::{Mutex, RwLock};
+use punctual_api::{Code, Problem};
+use punctual_model::{Span, TopicName};
+use subtle::ConstantTimeEq as _;
+use tokio::time::Instant;
+
+use crate::access::caller::{Caller, Known, Target, unauthenticated};
+use crate::access::facts::Facts;
+use crate::access::files::AppFiles;
+use crate::access::quota::{Cost, Meter};
+use crate::access::record::{AppKey, AppRecord, NewSecret, OldSecret, SecretHash, hash};
+use crate::access::{Connection, Permission};
+use crate::config::AdminToken;
+
+/// Most apps.
+pub(crate) const APPS_MAX: usize = 10_000;
+/// Nobody knows a secret with such a hash. An unknown key is compared with it all the same.
+const NEVER: SecretHash = [0; 32];
+/// Longest header that says who asks.
+const HEADER_BYTES_MAX: usize = 1024;
+
+/// The gate. Clones are handles of the same one.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Whether everybody must say who they are.
+    enabled: bool,
+    apps: RwLock<BTreeMap<AppKey, Arc<App>>>,
+    /// Held while anything is changed.
+    files: Mutex<AppFiles>,
+    /// The administrator's token, where the configuration says it.
+    chosen: RwLock<Option<AdminToken>>,
+    facts: Facts,
+}
+
+/// An app at work.
+pub(crate) struct App {
+    record: ArcSwap<AppRecord>,
+    gone: AtomicBool,
+    meter: Meter,
+    connections: AtomicU64,
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("enabled", &self.inner.enabled).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.record.load().fmt(f)
+    }
+}
+
+/// Why an app was not made or changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AppError {
+    /// There is none with that key.
+    #[error("there is no such app")]
+    NotFound,
+    /// There is one with that key.
+    #[error("there is an app with this key")]
+    Exists,
+    /// The built-in one stays as it is.
+    #[error("{0}")]
+    Reserved(&'static str),
+    /// There are as many as may be.
+    #[error("there are {APPS_MAX} apps already")]
+    TooMany,
+    /// The disk did not take it.
+    #[error(transparent)]
+    Disk(#[from] io::Error),
+}
+
+impl App {
+    fn new(record: AppRecord) -> Arc<Self> {
+        Arc::new(Self {
+            record: ArcSwap::from_pointee(record),
+            gone: AtomicBool::new(false),
+            meter: Meter::default(),
+            connections: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn key(&self) -> AppKey {
+        self.record.load().key.clone()
+    }
+
+    /// Whether its secret counts.
+    pub(super) fn stands(&self) -> bool {
+        self.record.load().enabled && !self.gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn answered(&self, messages: u64) {
+        self.meter.answered(messages);
+    }
+
+    /// Counts one connection more, unless there are as many as may be.
+    pub(super) fn sit_down(&self) -> Result<(), Problem> {
+        let most = self.record.load().quotas.connections;
+        let before = self.connections.fetch_add(1, Ordering::AcqRel);
+        match most {
+            Some(most) if before >= most => {
+                self.stand_up();
+                let detail = format!("the app may have {most} connections");
+                Err(Problem::new(Code::QuotaExceeded, detail).after(1))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(super) fn stand_up(&self) {
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Gate {
+    /// Lets in the apps of these files. Where everybody must say who they are, and the administrator
+    /// has no token yet, one is made and written down. Blocks on the disk.
+    ///
+    /// # Errors
+    /// As the disk says.
+    pub(crate) fn open(
+        (enabled, chosen): (bool, Option<AdminToken>),
+        (mut files, records): (AppFiles, Vec<AppRecord>),
+        facts: Facts,
+    ) -> io::Result<(Self, FirstToken)> {
+        let mut apps: BTreeMap<AppKey, Arc<App>> =
+            records.into_iter().map(|record| (record.key.clone(), App::new(record))).collect();
+        let mut first = FirstToken::Known;
+        let admin = AppKey::admin();
+        let counts = |token: &str| {
+            let app = apps.get(&admin).map(|app| app.record.load().secret);
+            let secret = split(token).filter(|(key, _)| *key == admin.as_str());
+            app.zip(secret).is_some_and(|(known, (_, secret))| known == hash(secret))
+        };
+        files.finish_token(counts)?;
+        if enabled && chosen.is_none() && !apps.contains_key(&admin) {
+            let secret = NewSecret::make()?;
+            files.prepare_token(&secret.token(&admin))?;
+            let record = AppRecord::new(admin.clone(), secret.hash(), (facts.now)());
+            files.put(&record)?;
+            files.place_token()?;
+            apps.insert(admin, App::new(record));
+            first = FirstToken::Made;
+        }
+        let inner = Inner {
+            enabled,
+            apps: RwLock::new(apps),
+            files: Mutex::new(files),
+            chosen: RwLock::new(chosen),
+            facts,
+        };
+        Ok((Self { inner: Arc::new(inner) }, first))
+    }
+
+    /// Whether everybody must say who they are.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.inner.enabled
+    }
+
+    /// Who asks, by what the request says.
+    ///
+    /// # Errors
+    /// [`Code::Unauthenticated`]; [`Code::QuotaExceeded`] for an app with too many connections.
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Problem> {
+        if !self.inner.enabled {
+            return Ok(Caller::Local);
+        }
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let (key, secret) = match (given.next(), given.next()) {
+            (Some(header), None) => bearer(header).ok_or_else(unauthenticated)?,
+            _ => return Err(unauthenticated()),
+        };
+        let app = self.with_secret(key, secret).ok_or_else(unauthenticated)?;
+        if let Some(connection) = extensions.get::<Arc<Connection>>() {
+            connection.seat(&app)?;
+        }
+        Ok(Caller::App(Known { app, gate: self.clone() }))
+    }
+
+    /// The app of that key, if that is its secret.
+    fn with_secret(&self, key: &str, secret: &str) -> Option<Arc<App>> {
+        let shown = hash(secret);
+        let now = (self.inner.facts.now)();
+        let app = self.inner.apps.read().get(key).cloned();
+        let record = app.as_ref().map(|app| app.record.load_full());
+        let chosen = self.chosen(key);
+        let current = chosen.or_else(|| Some(record.as_ref()?.secret));
+        let old = record.as_ref().and_then(|record| record.old.as_ref());
+        let old = old.filter(|old| now < old.until && chosen.is_none()).map(|old| old.hash);
+        let matches = shown.ct_eq(&current.unwrap_or(NEVER)) | shown.ct_eq(&old.unwrap_or(NEVER));
+        let app = match (app, chosen) {
+            (None, Some(_)) => Some(self.chosen_admin()),
+            (app, _) => app,
+        };
+        app.filter(|app| bool::from(matches) && app.stands())
+    }
+
+    /// The hash of the administrator's token, where the configuration says it.
+    fn chosen(&self, key: &str) -> Option<SecretHash> {
+        let chosen = self.inner.chosen.read();
+        chosen.as_ref().filter(|_| key == AppKey::admin().as_str()).map(AdminToken::secret_hash)
+    }
+
+    /// The built-in app, for as long as only the configuration knows it; it has no other secret.
+    fn chosen_admin(&self) -> Arc<App> {
+        let mut apps = self.inner.apps.write();
+        let made = || App::new(AppRecord::new(AppKey::admin(), NEVER, (self.inner.facts.now)()));
+        Arc::clone(apps.entry(AppKey::admin()).or_insert_with(made))
+    }
+
+    /// The configuration was read anew.
+    pub(crate) fn set_admin_token(&self, token: Option<&AdminToken>) {
+        *self.inner.chosen.write() = token.cloned();
+    }
+
+    pub(super) fn grants(&self, app: &App, permission: Permission, target: Target<'_>) -> bool {
+        let record = app.record.load();
+        let covers = |grant: &super::grant::Grant| {
+            grant.covers(permission, target, &*self.inner.facts.owner)
+        };
+        record.key.is_admin() || record.grants.iter().any(covers)
+    }
+
+    /// Takes what is sent off the app's quotas; whether what is pending is counted.
+    pub(super) fn charge(&self, app: &App, cost: Cost) -> Result<bool, Problem> {
+        let record = app.record.load();
+        let count = || {
+            let may = |topic: &TopicName| self.grants(app, Permission::Send, Target::Topic(topic));
+            let pending = (self.inner.facts.pending)();
+            pending.iter().filter(|(topic, _)| may(topic)).map(|(_, count)| *count).sum()
+        };
+        app.meter.charge(&record.quotas, cost, Instant::now(), count)?;
+        Ok(record.quotas.pending.is_some())
+    }
+
+    /// The app of that key.
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<AppRecord>> {
+        self.inner.apps.read().get(key).map(|app| app.record.load_full())
+    }
+
+    /// Apps behind that key, in order, and whether more follow.
+    pub(crate) fn list(&self, after: Option<&str>, limit: usize) -> (Vec<Arc<AppRecord>>, bool) {
+        let apps = self.inner.apps.read();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = apps.range::<str, _>((from, Bound::Unbounded));
+        let page = rest.by_ref().take(limit).map(|(_, app)| app.record.load_full()).collect();
+        (page, rest.next().is_some())
+    }
+
+    /// Makes an app. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`AppError`].
+    pub(crate) fn create(
+        &self,
+        key: AppKey,
+        fill: impl FnOnce(&mut AppRecord),
+    ) -> Result<(Arc<AppRecord>, NewSecret), AppError> {
+        if key.is_admin() {
+            return Err(AppError::Reserved("the key admin is that of the built-in app"));
+        }
+        let mut files = self.inner.files.lock();
+        self.check_room(&key)?;
+        let secret = NewSecret::make()?;
+        let mut record = AppRecord::new(key.clone(), secret.hash(), (self.inner.facts.now)());
+        fill(&mut record);
+        files.put(&record)?;
+        let app = App::new(record);
+        let shown = app.record.load_full();
+        self.inner.apps.write().insert(key, app);
+        Ok((shown, secret))
+    }
+
+    fn check_room(&self, key: &AppKey) -> Result<(), AppError> {
+        let apps = self.inner.apps.read();
+        match () {
+            () if apps.contains_key(key) => Err(AppError::Exists),
+            () if apps.len() >= APPS_MAX => Err(AppError::TooMany),
+            () => Ok(()),
+        }
+    }
+
+    /// Changes an app, but not the built-in one. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`AppError`].
+    pub(crate) fn change(
+        &self,
+        key: &str,
+        change: impl FnOnce(&mut AppRecord),
+    ) -> Result<Arc<AppRecord>, AppError> {
+        let mut files = self.inner.files.lock();
+        let app = self.changeable(key)?;
+        let mut record = AppRecord::clone(&app.record.load());
+        change(&mut record);
+        files.put(&record)?;
+        app.record.store(Arc::new(record));
+        Ok(app.record.load_full())
+    }
+
+    /// Gives an app a new secret; the old one counts for some time yet, if that is wanted. Blocks on
+    /// the disk.
+    ///
+    /// # Errors
+    /// [`AppError`].
+    pub(crate) fn rotate(
+        &self,
+        key: &str,
+        keep_old: Option<Span>,
+    ) -> Result<(Arc<AppRecord>, NewSecret), AppError> {
+        if self.chosen(key).is_some() {
+            return Err(AppError::Reserved("the token of the administrator is configured"));
+        }
+        let mut files = self.inner.files.lock();
+        let app = self.inner.apps.read().get(key).cloned().ok_or(AppError::NotFound)?;
+        let (secret, now) = (NewSecret::make()?, (self.inner.facts.now)());
+        let mut record = AppRecord::clone(&app.record.load());
+        record.old = keep_old
+            .filter(|keep| *keep > Span::ZERO)
+            .map(|keep| OldSecret { hash: record.secret, until: now.saturating_add(keep) });
+        record.secret = secret.hash();
+        record.rotated = Some(now);
+        // Whoever has only the file is not locked out by a crash in between.
+        let in_file = record.key.is_admin() && files.has_token()?;
+        if in_file {
+            files.prepare_token(&secret.token(&record.key))?;
+        }
+        files.put(&record)?;
+        app.record.store(Arc::new(record));
+        if in_file && let Err(error) = files.place_token() {
+            tracing::warn!(%error, "the new token of the administrator is not in its file yet");
+        }
+        Ok((app.record.load_full(), secret))
+    }
+
+    /// Removes an app. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`AppError`].
+    pub(crate) fn delete(&self, key: &str) -> Result<(), AppError> {
+        let mut files = self.inner.files.lock();
+        let app = self.changeable(key)?;
+        files.remove(&app.key())?;
+        app.gone.store(true, Ordering::Release);
+        self.inner.apps.write().remove(key);
+        Ok(())
+    }
+
+    fn changeable(&self, key: &str) -> Result<Arc<App>, AppError> {
+        let app = self.inner.apps.read().get(key).cloned().ok_or(AppError::NotFound)?;
+        match app.key().is_admin() {
+            true => Err(AppError::Reserved("the built-in app can only be given another secret")),
+            false => Ok(app),
+        }
+    }
+}
+
+/// Whether the administrator's token was made just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstToken {
+    /// It stands in its file.
+    Made,
+    /// There was one, or there need not be any.
+    Known,
+}
+
+/// Key and secret of `Bearer KEY.SECRET`.
+fn bearer(header: &HeaderValue) -> Option<(&str, &str)> {
+    let text = header.to_str().ok().filter(|text| text.len() <= HEADER_BYTES_MAX)?;
+    let (scheme, token) = text.split_once(' ')?;
+    split(token.trim_matches(' ')).filter(|_| scheme.eq_ignore_ascii_case("bearer"))
+}
+
+/// Key and secret of `KEY.SECRET`. A key has no dot.
+fn split(token: &str) -> Option<(&str, &str)> {
+    token.split_once('.').filter(|(key, secret)| !key.is_empty() && !secret.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! What concerns the whole broker in the document.
+
+use http::StatusCode;
+use punctual_api::Code;
+use punctual_api::schema::{anything, text};
+
+use super::Numbers;
+use super::described::{Described, JSON, QUERY, RECORD, STORE, WHEN};
+
+const TAG: &str = "broker";
+
+pub(super) fn audit(numbers: &Numbers) -> Described {
+    let described = Described::new(TAG, "Who changed what, newest first")
+        .query("topic", numbers.name())
+        .refused(&[Code::InvalidTopicName]);
+    numbers.counted_page(described).ok("One page.", "AuditPage").refused(RECORD)
+}
+
+pub(super) fn time() -> Described {
+    Described::new(TAG, "What time it is for the broker").ok("The time.", "Time").refused(QUERY)
+}
+
+pub(super) fn advance() -> Described {
+    Described::new(TAG, "Move virtual time")
+        .detail("Only where the server was started with `--virtual-time`.")
+        .takes("Advance")
+        .ok("How far it was moved.", "Advanced")
+        .refused(WHEN)
+        .refused(&[Code::NotVirtualTime])
+        .refused(STORE)
+}
+
+pub(super) fn live() -> Described {
+    Described::new(TAG, "Whether the server lives").ok("It does.", "Health")
+}
+
+pub(super) fn ready() -> Described {
+    Described::new(TAG, "Whether the server takes requests")
+        .ok("It does.", "Health")
+        .refused(&[Code::Unavailable])
+}
+
+pub(super) fn metrics() -> Described {
+    Described::new(TAG, "Figures in Prometheus' text form").answers_content(
+        StatusCode::OK,
+        "The figures.",
+        vec![("text/plain; version=0.0.4; charset=utf-8", text())],
+    )
+}
+
+pub(super) fn document() -> Described {
+    Described::new(TAG, "This document").answers_content(
+        StatusCode::OK,
+        "An OpenAPI document.",
+        vec![(JSON, anything())],
+    )
+}
+
+pub(super) fn page() -> Described {
+    Described::new(TAG, "This document as a page").answers_content(
+        StatusCode::OK,
+        "A page for a browser.",
+        vec![("text/html; charset=utf-8", text())],
+    )
+}
+
+pub(super) fn page_file() -> Described {
+    Described::new(TAG, "What the page is made of")
+        .answers_content(
+            StatusCode::OK,
+            "Script or style.",
+            vec![("text/javascript; charset=utf-8", text()), ("text/css; charset=utf-8", text())],
+        )
+        .refused(&[Code::RouteNotFound])
+}
+
+pub(super) fn stats(numbers: &Numbers) -> Described {
+    Described::new(TAG, "Figures of the whole broker")
+        .query("limit", numbers.few().about("How many topics and groups, the largest first."))
+        .ok("The figures.", "Stats")
+        .refused(QUERY)
+}
+
+pub(super) fn cluster() -> Described {
+    let described = Described::new(TAG, "The machines that make up the broker");
+    described.ok("The machines.", "Cluster").refused(QUERY)
+}
