@@ -9,10 +9,11 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # Debian packages, as `command:package`.
 packages=()
-for pair in cc:build-essential faketime:faketime curl:curl python3:python3; do
+for pair in cc:build-essential faketime:faketime curl:curl python3:python3 script:bsdutils; do
     have "${pair%%:*}" || packages+=("${pair##*:}")
 done
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
@@ -25,8 +26,13 @@ fi
 
 # What cron series are compared with.
 "$(dirname "$0")/cron-oracle.sh" --install || missing+=("Python 3.9 or newer with pip")
+# What holds the server to its OpenAPI document.
+"$(dirname "$0")/openapi-check.sh" --install || missing+=("Python 3.11 or newer with venv and pip")
 # What traces are sent to.
 "$(dirname "$0")/otlp-receiver.sh" --install || missing+=("Python 3.9 or newer with pip")
+# Clients of other people, for gRPC and Dubbo; those whose language is not there are left out.
+"$(dirname "$0")/clients/clients.sh" --install ||
+    missing+=("what the clients in scripts/clients need: Python 3 with venv and pip, Go, Node.js with npm")
 
 if ! have cargo; then
     missing+=("Rust 1.95 or newer, with cargo")

@@ -90,6 +90,10 @@ pub(crate) enum Scenario {
     OwnIds(OwnIdsOptions),
     /// The server over loopback: one by one, and in batches
     Http(HttpOptions),
+    /// Streaming sends over gRPC, in batches of several sizes
+    Grpc(GrpcOptions),
+    /// The Rust client: sends one by one and in batches, and consumes
+    Sdk(SdkOptions),
     /// Cancels, moves and pauses in the moment in which messages fall due: is it always one or
     /// the other?
     Races(RacesOptions),
@@ -103,6 +107,8 @@ pub(crate) enum Scenario {
     Retries(RetriesOptions),
     /// What it takes to remember acks that leave gaps
     AckedSet(AckedSetOptions),
+    /// What a well-behaved client notices of clients that mean no good
+    Hostile(HostileOptions),
     /// Every scenario, one after the other
     All(AllOptions),
 }
@@ -258,6 +264,51 @@ pub(crate) struct HttpOptions {
 }
 
 #[derive(Clone, Debug, Args)]
+pub(crate) struct GrpcOptions {
+    /// Streams, each on a connection of its own
+    #[arg(long, default_value = "2", value_parser = size)]
+    pub(crate) streams: usize,
+    /// Threads that share the streams
+    #[arg(long, default_value = "1", value_parser = size)]
+    pub(crate) threads: usize,
+    /// Batches under way on each stream
+    #[arg(long, default_value = "32", value_parser = size)]
+    pub(crate) under_way: usize,
+    /// Seconds of each size
+    #[arg(long, default_value = "10")]
+    pub(crate) secs: u64,
+    /// Bytes of each body
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) body: usize,
+    /// Messages of each batch
+    #[arg(long, default_value = "1,10,100,1000", value_parser = size, value_delimiter = ',')]
+    pub(crate) batches: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SdkOptions {
+    /// Tasks that send one by one, and handlers that consume at the same time
+    #[arg(long, default_value = "256", value_parser = size)]
+    pub(crate) tasks: usize,
+    /// Messages of each batch
+    #[arg(long, default_value = "1000", value_parser = size)]
+    pub(crate) batch: usize,
+    /// Seconds of each way of sending
+    #[arg(long, default_value = "10")]
+    pub(crate) secs: u64,
+    /// Bytes of each body
+    #[arg(long, default_value = "100", value_parser = size)]
+    pub(crate) body: usize,
+    /// Messages to consume
+    #[arg(long, default_value = "500k", value_parser = count)]
+    pub(crate) messages: u64,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RacesOptions {
     /// Messages that are cancelled; a fifth as many are moved, and a fifth as many paused
     #[arg(long, default_value = "1M", value_parser = count)]
@@ -275,6 +326,15 @@ pub(crate) struct RacesOptions {
     /// Of how many in a hundred messages several connections try the same at the same time
     #[arg(long, default_value = "5")]
     pub(crate) contested: u64,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HostileOptions {
+    /// Seconds of watching before and during each attack; idle connections end after ten
+    #[arg(long, default_value = "8")]
+    pub(crate) secs: u64,
     #[command(flatten)]
     pub(crate) server: ServerOptions,
 }

@@ -19,12 +19,16 @@ mod list;
 mod own_ids;
 mod server;
 mod http;
+mod grpc;
+mod sdk;
 mod races;
 mod consume;
 mod end_to_end;
 mod groups;
 mod retries;
 mod acked_set;
+mod attacks;
+mod hostile;
 mod quick;
 
 use std::process::ExitCode;
@@ -49,12 +53,15 @@ fn main() -> ExitCode {
         Scenario::List(options) => list::run(&common, &options),
         Scenario::OwnIds(options) => own_ids::run(&common, &options),
         Scenario::Http(options) => http::run(&common, &options),
+        Scenario::Grpc(options) => grpc::run(&common, &options),
+        Scenario::Sdk(options) => sdk::run(&common, &options),
         Scenario::Races(options) => races::run(&common, &options),
         Scenario::Consume(options) => consume::run(&common, &options),
         Scenario::EndToEnd(options) => end_to_end::run(&common, &options),
         Scenario::Groups(options) => groups::run(&common, &options),
         Scenario::Retries(options) => retries::run(&common, &options),
         Scenario::AckedSet(options) => acked_set::run(&common, &options),
+        Scenario::Hostile(options) => hostile::run(&common, &options),
         Scenario::All(options) => quick::run(&common, &options),
     };
     match outcome {

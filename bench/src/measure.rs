@@ -188,6 +188,11 @@ impl Latency {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
+    /// How many were noted.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.len()
+    }
+
     /// The values at [`POINTS`], in milliseconds.
     pub(crate) fn millis(&self) -> Vec<f64> {
         let at = |(_, quantile): (&str, f64)| self.0.value_at_quantile(quantile) as f64 / 1000.0;

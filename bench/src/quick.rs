@@ -9,10 +9,10 @@ use crate::args::{AllOptions, Common};
 use crate::report::say;
 
 /// Those that start a server.
-const WITH_SERVER: [&str; 4] = ["http", "races", "consume", "end-to-end"];
+const WITH_SERVER: [&str; 5] = ["http", "grpc", "races", "consume", "end-to-end"];
 
 /// Small enough to take about two minutes in all.
-const QUICK: [&[&str]; 16] = [
+const QUICK: [&[&str]; 17] = [
     &["schedule", "--pending", "3M"],
     &["schedule", "--pending", "500k", "--body", "1024", "--batch", "2048"],
     &["restart", "--pending", "1M"],
@@ -23,6 +23,7 @@ const QUICK: [&[&str]; 16] = [
     &["list", "--pending", "200k", "--questions", "500"],
     &["own-ids", "--pending", "500k"],
     &["http", "--secs", "3"],
+    &["grpc", "--secs", "3"],
     &["races", "--messages", "20k"],
     &["consume", "--messages", "300k"],
     &["end-to-end", "--secs", "5"],
@@ -31,7 +32,7 @@ const QUICK: [&[&str]; 16] = [
     &["acked-set", "--messages", "2M"],
 ];
 
-const FULL: [&[&str]; 17] = [
+const FULL: [&[&str]; 18] = [
     &["schedule"],
     &["schedule", "--pending", "10M", "--body", "1024", "--batch", "2048"],
     &["restart"],
@@ -43,6 +44,7 @@ const FULL: [&[&str]; 17] = [
     &["list"],
     &["own-ids"],
     &["http"],
+    &["grpc"],
     &["races"],
     &["consume"],
     &["end-to-end"],

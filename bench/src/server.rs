@@ -33,6 +33,16 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the one named, or the one beside this program.
     pub(crate) fn start(options: &ServerOptions, dir: &Path, common: &Common) -> Result<Self> {
+        Self::start_with(options, dir, common, &[])
+    }
+
+    /// The same with these environment variables.
+    pub(crate) fn start_with(
+        options: &ServerOptions,
+        dir: &Path,
+        common: &Common,
+        variables: &[(&str, String)],
+    ) -> Result<Self> {
         let binary = binary(options)?;
         // Free a moment ago; somebody else taking it meanwhile shows as a server that ends.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
@@ -40,6 +50,7 @@ impl Server {
             .args(["serve", "--http", &address.to_string()])
             .args(["--durability", common.durability.word(), "--data"])
             .arg(dir)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

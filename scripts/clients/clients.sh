@@ -17,6 +17,8 @@ tools="$target/clients/1"
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
+# These are called where a failure is looked at, so a failed step must not be followed by another.
+
 # Runs the rest with a lock of its own, so that tests may come at the same time.
 locked() {
     mkdir -p "$tools"
@@ -40,15 +42,15 @@ python() {
     (
         locked python
         if ! fresh python python-requirements.txt; then
-            rm -rf "$tools/python"
-            python3 -m venv "$tools/python"
-            "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile \
-                --requirement python-requirements.txt >&2
-            mkdir -p "$tools/python/stubs"
-            "$tools/python/bin/python" -m grpc_tools.protoc --proto_path "$contract" \
-                --python_out "$tools/python/stubs" --grpc_python_out "$tools/python/stubs" \
-                punctual/v1/punctual.proto
-            made python python-requirements.txt
+            rm -rf "$tools/python" &&
+                python3 -m venv "$tools/python" &&
+                "$tools/python/bin/python" -m pip install --quiet --disable-pip-version-check \
+                    --no-compile --requirement python-requirements.txt >&2 &&
+                mkdir -p "$tools/python/stubs" &&
+                "$tools/python/bin/python" -m grpc_tools.protoc --proto_path "$contract" \
+                    --python_out "$tools/python/stubs" --grpc_python_out "$tools/python/stubs" \
+                    punctual/v1/punctual.proto &&
+                made python python-requirements.txt
         fi
     )
 }
@@ -69,13 +71,13 @@ node() {
     (
         locked node
         if ! fresh node node/package-lock.json; then
-            rm -rf "$tools/node"
-            mkdir -p "$tools/node"
-            cp node/package.json node/package-lock.json node/buf.gen.yaml "$tools/node/"
-            cd "$tools/node"
-            npm ci --silent --no-audit --no-fund >&2
-            PATH="$PWD/node_modules/.bin:$PATH" buf generate "$contract" >&2
-            made node node/package-lock.json
+            rm -rf "$tools/node" &&
+                mkdir -p "$tools/node" &&
+                cp node/package.json node/package-lock.json node/buf.gen.yaml "$tools/node/" &&
+                cd "$tools/node" &&
+                npm ci --silent --no-audit --no-fund >&2 &&
+                PATH="$PWD/node_modules/.bin:$PATH" buf generate "$contract" >&2 &&
+                made node node/package-lock.json
         fi
     )
 }

@@ -1,5 +1,6 @@
 """Sends, looks, receives and acknowledges by a client that was generated from the document."""
 
+import json
 import sys
 
 from punctual_http import Client
@@ -8,6 +9,7 @@ from punctual_http.api.messages import get_message, schedule
 from punctual_http.models import NewMessage, Receipts, Receive
 
 TOPIC, GROUP = "generated", "client"
+ORDER = {"order": 42}
 
 
 def expect(truth, what):
@@ -16,12 +18,12 @@ def expect(truth, what):
 
 
 with Client(base_url=sys.argv[1], raise_on_unexpected_status=True) as client:
-    message = NewMessage.from_dict({"body": {"order": 42}, "key": "k", "headers": {"kind": "test"}, "delay": "50ms"})
+    message = NewMessage.from_dict({"body": ORDER, "key": "k", "headers": {"kind": "test"}, "delay": "50ms"})
     sent = schedule.sync(TOPIC, client=client, body=message)
     expect(sent.topic == TOPIC and sent.state in ("scheduled", "delivered"), f"sent: {sent}")
 
     known = get_message.sync(sent.id, client=client)
-    expect(known.id == sent.id and known.key == "k" and known.body == '{"order": 42}', f"known: {known}")
+    expect(known.id == sent.id and known.key == "k" and json.loads(known.body) == ORDER, f"known: {known}")
 
     received = receive.sync(TOPIC, GROUP, client=client, body=Receive(max_=10, wait="30s", lease="1m"))
     (one,) = received.messages

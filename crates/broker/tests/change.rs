@@ -282,6 +282,19 @@ fn entry(market: &Market, due: Timestamp) -> Entry {
     }
 }
 
+#[test]
+fn a_cancel_meant_for_another_version_is_refused() {
+    let market = Market::new(1);
+    let id = send(&market, When::After(HOUR), "a");
+    change(&market, id, paused(true)).unwrap();
+    let cancel = |version| within_a_minute(market.broker.cancel_version(id, version));
+    assert_eq!(cancel(1).unwrap_err(), ChangeError::VersionConflict { current: 2 });
+    assert_eq!(get(&market, id).state, State::Paused);
+    cancel(2).unwrap();
+    assert_eq!(get(&market, id).state, State::Cancelled);
+    assert_eq!(cancel(2).unwrap_err(), ChangeError::AlreadyCancelled);
+}
+
 fn schedule_order(lane: Lane, entry: Entry) -> Order {
     Order::Schedule { lane, entry, conflict: OnConflict::Reject }
 }
@@ -303,6 +316,8 @@ fn a_half_message_is_not_changed() {
         let refused = within_a_minute(market.broker.change(ids[0], change)).unwrap_err();
         assert_eq!(refused, ChangeError::Prepared);
     }
+    let refused = within_a_minute(market.broker.cancel_version(ids[0], 1)).unwrap_err();
+    assert_eq!(refused, ChangeError::Prepared);
     let report = get(&market, ids[0]);
     assert_eq!((report.state, report.due), (State::Prepared, Some(due)));
     assert_eq!(report.transaction, Some(ids[1]));

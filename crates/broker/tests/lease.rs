@@ -2,6 +2,7 @@
 
 mod market;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -288,4 +289,37 @@ fn waiters_are_woken_by_what_arrives_and_by_what_comes_back() {
     market.broker.consumers().delete(&market.topic, &consumer.group().name).unwrap();
     market::within_a_minute(available);
     assert_eq!(consumer.take(1, LEASE).unwrap_err(), GroupError::NotFound);
+}
+
+#[test]
+fn a_holder_is_told_when_something_may_be_held_no_more() {
+    let market = Market::new(1);
+    let consumer = market.group("workers");
+    market.deliver(&["a", "b", "c", "d"]);
+    let mut held: Vec<Receipt> = receipts(&receive(&consumer, 4));
+    let look = |held: &mut Vec<Receipt>| {
+        consumer.held(held);
+        held.len()
+    };
+    let is_told = |by: &dyn Fn()| {
+        let mut settled = consumer.settled();
+        let mut context = Context::from_waker(Waker::noop());
+        assert_eq!(Pin::new(&mut settled).poll(&mut context), Poll::Pending);
+        by();
+        Pin::new(&mut settled).poll(&mut context).is_ready()
+    };
+    assert_eq!(look(&mut held), 4);
+    let [a, b, c, _] = held[..] else { panic!("four are held") };
+    assert!(is_told(&|| assert_eq!(ack(&consumer, &[a]), [true])));
+    assert_eq!(look(&mut held), 3);
+    let reject = Failure { reject: true, ..Failure::default() };
+    assert!(is_told(&|| drop(consumer.nack(&[b], &reject).unwrap())));
+    assert_eq!(look(&mut held), 2);
+    assert!(is_told(&|| drop(consumer.release(&[c]))));
+    assert_eq!(look(&mut held), 1);
+    assert_eq!(consumer.extend(&held, LEASE), [true]);
+    assert_eq!(look(&mut held), 1, "a longer lease is the same one");
+    market.clock.advance(LEASE);
+    assert!(is_told(&|| market.broker.consumers().tend()));
+    assert_eq!(look(&mut held), 0);
 }

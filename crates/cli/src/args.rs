@@ -9,6 +9,7 @@ mod transactions;
 mod topics;
 mod apps;
 mod admin;
+mod bench;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use admin::{Generate, ReadOptions, TimeCommand, TopOptions, TopOrder};
 pub(crate) use apps::{AppSettings, AppsCommand};
+pub(crate) use bench::BenchOptions;
 pub(crate) use connection::{ClientOptions, TlsOptions};
 pub(crate) use consume::{ConsumeOptions, ExtendOptions, NackOptions, ReceiveOptions, Receipts};
 pub(crate) use dead::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
@@ -27,9 +29,11 @@ pub(crate) use pending::{
 pub(crate) use topics::{TopicSettings, TopicsCommand};
 pub(crate) use transactions::{Decision, PrepareOptions, TransactionsCommand};
 
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage.";
+
 /// A message broker that keeps time.
 #[derive(Debug, Parser)]
-#[command(name = "punctual", version, about, arg_required_else_help = true)]
+#[command(name = "punctual", version, about, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) client: ClientOptions,
@@ -194,6 +198,8 @@ pub(crate) enum ClientCommand {
     Cluster,
     /// Show figures of the server
     Stats,
+    /// Measure how fast the server takes messages, and gives them out
+    Bench(BenchOptions),
     /// Watch the server: rates, what is pending, lateness, topics and groups
     Top(TopOptions),
     /// Show the time of the server, or move it where it is virtual

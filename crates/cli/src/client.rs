@@ -174,7 +174,7 @@ fn bearer(token: &str) -> anyhow::Result<HeaderValue> {
 /// What the server said about why.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    detail: String,
+    pub(crate) detail: String,
     pub(crate) code: String,
     status: u16,
     /// What was asked for.

@@ -15,6 +15,7 @@ mod transfer;
 mod apps;
 mod admin;
 mod top;
+mod bench;
 mod advice;
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ pub(crate) fn run(options: &ClientOptions, command: ClientCommand) -> ExitCode {
         // Its workers share it.
         ClientCommand::Consume(options) => consume::run(Arc::clone(&session), options),
         ClientCommand::Top(options) => top::run(&session, &options),
+        ClientCommand::Bench(options) => bench::run(&session, &options),
         command => session.run(command),
     };
     let Err(error) = outcome else { return ExitCode::SUCCESS };
@@ -100,7 +102,7 @@ impl Session {
             ClientCommand::Apps { command } => self.apps(command),
             ClientCommand::Cluster => self.cluster(),
             ClientCommand::Stats => self.stats(),
-            ClientCommand::Consume(_) | ClientCommand::Top(_) => {
+            ClientCommand::Consume(_) | ClientCommand::Top(_) | ClientCommand::Bench(_) => {
                 unreachable!("they are run where the session can be shared")
             }
             ClientCommand::Time { command } => self.time(command),

@@ -1,5 +1,11 @@
 //! Do the commands about apps do what they say, and does a token let in whom it should?
-#![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the support module serves several tests, and helpers of tests may stop them"
+)]
 
 mod command_support;
 mod process_support;

@@ -85,12 +85,17 @@ impl Example {
             .unwrap();
         let out = BufReader::new(process.stdout.take().unwrap()).lines();
         let (tell, lines) = mpsc::channel();
+        // All of it is read, so that the example never writes to nobody.
         let read = move || {
-            let mut out =
-                out.map_while(Result::ok).skip_while(|line| !line.ends_with("\u{1}begin"));
-            out.next();
-            out.take_while(|line| !line.ends_with("\u{1}end"))
-                .for_each(|line| drop(tell.send(line)));
+            let mut is_inside = false;
+            for line in out.map_while(Result::ok) {
+                match line.split_once(MARK) {
+                    Some((_, "begin")) => is_inside = true,
+                    Some(_) => is_inside = false,
+                    None if is_inside => drop(tell.send(line)),
+                    None => {}
+                }
+            }
         };
         std::thread::Builder::new().spawn(read).unwrap();
         Self { process, lines }

@@ -1,6 +1,11 @@
 //! Does a running server take a new configuration when it gets SIGHUP: what may change, and nothing
 //! else? And are its log lines fit for machines, without what must not be in them?
-#![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    reason = "the support module serves several tests, and a failed set-up may stop one"
+)]
 
 mod process_support;
 
@@ -39,7 +44,6 @@ impl Setting {
 }
 
 /// The status of a request on a connection of its own.
-#[expect(clippy::unwrap_used, reason = "a failed request may stop a test")]
 fn status(address: SocketAddr, request: &str, body: &str) -> u16 {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

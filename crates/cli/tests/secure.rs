@@ -1,5 +1,11 @@
 //! Does the command line speak TLS: trust whom it should, show who it is, and say what is wrong?
-#![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the support module serves several tests, and helpers of tests may stop them"
+)]
 
 mod command_support;
 mod process_support;

@@ -1,7 +1,12 @@
 //! Are schedule, fire, deliver and ack of a message one trace, as a real receiver of OTLP sees it?
 //! And is the broker as quick and as sound without anybody who receives?
 #![cfg(feature = "otel")]
-#![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    reason = "the support module serves several tests, and a failed set-up may stop one"
+)]
 
 mod process_support;
 
@@ -23,7 +28,6 @@ struct Receiver {
 }
 
 impl Receiver {
-    #[expect(clippy::unwrap_used, reason = "a failed set-up may stop a test")]
     fn start() -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/otlp-receiver.sh");
         let mut process =
@@ -67,14 +71,18 @@ fn start(data: &TempDir, endpoint: &str) -> Process {
     Launch::on(data.path()).with("PUNCTUAL_OTEL__ENDPOINT", endpoint).start()
 }
 
-/// Sends a request that comes from there in a trace.
-#[expect(clippy::unwrap_used, reason = "a failed request may stop a test")]
+/// Sends a message that comes from there in a trace.
 fn send_from(address: SocketAddr, parent: &str, message: &Value) {
-    let body = message.to_string();
+    let answer = call_from(address, parent, "/v1/topics/orders/messages", message);
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+fn call_from(address: SocketAddr, parent: &str, path: &str, asked: &Value) -> String {
+    let body = asked.to_string();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(
-        "POST /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-type: application/json\r\ntraceparent: {parent}\r\ntracestate: vendor=1\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
@@ -82,11 +90,10 @@ fn send_from(address: SocketAddr, parent: &str, message: &Value) {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    answer
 }
 
 /// Receives one message.
-#[expect(clippy::unwrap_used, reason = "a failed request may stop a test")]
 fn receive(process: &Process) -> Value {
     let ask = json!({"max": 1, "wait": "20s"});
     let path = "/v1/topics/orders/groups/billing/receive";
@@ -94,7 +101,6 @@ fn receive(process: &Process) -> Value {
     answer["messages"][0].clone()
 }
 
-#[expect(clippy::unwrap_used, reason = "a failed request may stop a test")]
 fn settle(process: &Process, verb: &str, message: &Value) {
     let path = format!("/v1/topics/orders/groups/billing/{verb}");
     let ask = json!({"receipts": [message["receipt"]]});
@@ -171,6 +177,14 @@ fn a_trace_may_begin_with_the_message_and_go_on_after_a_failure() {
     let find = || receiver.spans.lock().unwrap().iter().find(begun).cloned();
     let (root, _) = wait_for("a trace of its own", find);
     receiver.span(root["trace"].as_str().unwrap(), "fire orders");
+    // Over gRPC the place is in the metadata.
+    let called = json!({"topic": "orders", "messages": [{"body": "eA=="}]});
+    let trace = "6".repeat(32);
+    let parent = format!("00-{trace}-b7ad6b7169203331-01");
+    let method = "/punctual.v1.MessageService/Send";
+    let answer = call_from(process.address(), &parent, method, &called);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(receiver.span(&trace, "schedule orders")["parent"], "b7ad6b7169203331");
     // A repeated request is the same one, whatever trace it is in.
     let named = json!({"body": "z", "id": "one"});
     send_from(process.address(), &format!("00-{}-b7ad6b7169203331-01", "4".repeat(32)), &named);
@@ -200,7 +214,6 @@ fn a_dead_collector_costs_only_spans() {
 }
 
 /// How many spans were lost.
-#[expect(clippy::unwrap_used, reason = "a failed request may stop a test")]
 fn dropped(address: SocketAddr) -> u64 {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,5 +1,11 @@
 //! Does the live view show what is going on, and leave the terminal as it was?
-#![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the support module serves several tests, and helpers of tests may stop them"
+)]
 
 mod command_support;
 mod process_support;
@@ -49,6 +55,27 @@ fn one_frame_is_printed_as_text() {
     let cluster = server.json(&["cluster"]).remove(0);
     assert_eq!(cluster["nodes"].as_array().map(Vec::len), Some(1));
     assert!(text(&server.run(&["cluster"]).stdout).starts_with("NODE"));
+}
+
+#[test]
+fn a_server_is_measured_on_a_topic_that_goes_away() {
+    let server = Server::start();
+    let bench = ["bench", "--messages", "2500", "--batch", "100", "--connections", "2"];
+    let phases = server.json(&[&bench[..], &["--consume"]].concat());
+    assert_eq!((&phases[0]["phase"], &phases[0]["requests"]), (&"send".into(), &25.into()));
+    assert_eq!((&phases[1]["phase"], &phases[1]["messages"]), (&"consume".into(), &2500.into()));
+    assert!(phases.iter().all(|phase| phase["per_second"].as_u64() > Some(0)), "{phases:?}");
+    assert!(server.json(&["topics", "list"]).is_empty(), "it cleans up");
+    assert_eq!(server.json(&["stats"])[0]["totals"]["acked"], 2500);
+    let kept = server.run(&[&bench[..], &["--topic", "kept", "--keep"]].concat());
+    assert!(text(&kept.stdout).starts_with("PHASE"), "{}", text(&kept.stderr));
+    assert_eq!(kept.stderr.len(), 0, "no bar in a pipe: {}", text(&kept.stderr));
+    let again = server.run(&[&bench[..], &["--topic", "kept"]].concat());
+    assert!(text(&again.stderr).contains("there already"), "{}", text(&again.stderr));
+    assert_eq!(server.json(&["topics", "list"]).len(), 1, "what was there stays");
+    let refused = server.run(&["bench", "--delay", "3 moons"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(server.json(&["topics", "list"]).len(), 1, "it cleans up after a refusal too");
 }
 
 /// The view on a terminal of its own.

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 const TIME_TO_PAY: Duration = Duration::from_secs(4);
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = std::env::var("PUNCTUAL_SERVER");
     let client = Client::connect(server.as_deref().unwrap_or("http://127.0.0.1:7070")).await?;
     let producer = client.producer();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use punctual_client::{Client, Message};
 
 #[tokio::main]
-pub async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let server = std::env::var("PUNCTUAL_SERVER");
     let client = Client::connect(server.as_deref().unwrap_or("http://127.0.0.1:7070")).await?;
 

@@ -7,13 +7,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prost_types::{Duration as WireDuration, Timestamp as WireTimestamp};
 
+/// The longest duration of the contract, about 10,000 years.
+const SECONDS_MAX: i64 = 315_576_000_000;
+
 /// A duration for the wire.
 pub(crate) fn duration(duration: Duration) -> WireDuration {
     let nanos = i32::try_from(duration.subsec_nanos()).expect("less than a second of them");
-    i64::try_from(duration.as_secs()).map_or(
-        WireDuration { seconds: i64::MAX, nanos: 0 },
-        |seconds| WireDuration { seconds, nanos },
-    )
+    match i64::try_from(duration.as_secs()) {
+        Ok(seconds) if seconds < SECONDS_MAX => WireDuration { seconds, nanos },
+        _ => WireDuration { seconds: SECONDS_MAX, nanos: 0 },
+    }
 }
 
 /// A duration from the wire; a negative one, which no broker sends, is none at all.
@@ -47,7 +50,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_expressed_does_not_wrap_around() {
-        assert_eq!(duration(Duration::MAX).seconds, i64::MAX);
+        assert_eq!(duration(Duration::MAX).seconds, SECONDS_MAX);
         assert_eq!(from_duration(WireDuration { seconds: -5, nanos: 0 }), Duration::ZERO);
         assert_eq!(from_time(None), UNIX_EPOCH);
     }

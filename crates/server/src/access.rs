@@ -17,7 +17,7 @@ mod gate;
 mod caller;
 mod own;
 
-pub(crate) use caller::{Caller, Charged, Target};
+pub(crate) use caller::{Caller, Target};
 pub(crate) use connection::Connection;
 pub(crate) use facts::Facts;
 pub(crate) use files::{AppFiles, TOKEN};

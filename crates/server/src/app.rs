@@ -199,6 +199,7 @@ fn follow(live: &Live, broker: &Broker, connector: &Arc<Connector>, gate: &Gate)
             auto_create: config.topics.auto_create,
         });
         connector.allow(&config.push.allow);
+        open_files::raise(config.http.connections_max);
         gate.set_admin_token(config.auth.admin_token.as_ref());
     });
 }

@@ -34,6 +34,7 @@ use punctual_api::{Code, Problem};
 use self::call::{Asked, Call, Form};
 pub(crate) use self::method::Method;
 use crate::access::{Caller, Scope};
+use crate::http::access_log::Seen;
 use crate::http::audit::Asker;
 use crate::http::places::OtherSide;
 use crate::http::problem;
@@ -63,13 +64,15 @@ pub(crate) async fn answer(
         let detail = "there is no such method";
         return call::refused(form, &Problem::new(Code::RouteNotFound, detail));
     };
+    let mut seen = Seen::route(method.path());
     let caller = match method.operation().rule().scope {
         Scope::Open => Caller::Nobody,
         _ => match shared.gate.identify(&parts.headers, &parts.extensions) {
             Ok(caller) => caller,
-            Err(refusal) => return call::refused(form, &refusal),
+            Err(refusal) => return seen.on(call::refused(form, &refusal)),
         },
     };
+    seen.by(&caller);
     let OtherSide { peer, from, place } = other_side;
     if !matches!(caller, Caller::Nobody) {
         // Whoever asks for its health only may be anybody.
@@ -78,7 +81,7 @@ pub(crate) async fn answer(
     }
     }
     let asked = Asked { shared, asker: Asker::new(caller, from), method, peer };
-    handle(Call { asked, form, parts, body }).await
+    seen.on(handle(Call { asked, form, parts, body }).await)
 }
 
 /// How a call is written, by its content type.

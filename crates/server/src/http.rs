@@ -10,7 +10,7 @@ mod routes;
 pub(crate) use self::routes::{ROUTES, Route};
 mod call;
 mod flow;
-mod access_log;
+pub(crate) mod access_log;
 mod request_id;
 mod origin;
 pub(crate) use self::origin::Hosts;

@@ -20,6 +20,12 @@ pub struct RouteRule {
     pub scope: &'static str,
 }
 
+/// The names of all operations there are, on whatever listener.
+#[must_use]
+pub fn operations() -> Vec<&'static str> {
+    Operation::ALL.iter().map(|operation| operation.name()).collect()
+}
+
 /// The rules of all routes of the HTTP listener.
 #[must_use]
 pub fn route_rules() -> Vec<RouteRule> {

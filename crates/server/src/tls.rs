@@ -237,3 +237,90 @@ fn warn_of_open_key(path: &Path) {
         warn!(file = %path.display(), "others on this machine can read or change the private key");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    struct Test {
+        directory: TempDir,
+        config: TlsConfig,
+    }
+
+    impl Test {
+        fn new() -> Self {
+            let directory = TempDir::new().unwrap();
+            let config = TlsConfig {
+                cert_file: directory.path().join("cert.pem"),
+                key_file: directory.path().join("key.pem"),
+                client_ca_file: None,
+                client_auth: ClientAuth::Required,
+                handshake_timeout: Duration::from_secs(10),
+            };
+            let test = Self { directory, config };
+            test.renew();
+            test
+        }
+
+        fn renew(&self) {
+            let CertifiedKey { cert, signing_key } =
+                generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+            self.put("cert.pem", &cert.pem());
+            self.put("key.pem", &signing_key.serialize_pem());
+        }
+
+        /// Another file of that name, so that a clock that is coarse does not matter.
+        fn put(&self, name: &str, text: &str) {
+            let new = self.directory.path().join("new");
+            fs::write(&new, text).unwrap();
+            fs::rename(new, self.directory.path().join(name)).unwrap();
+        }
+    }
+
+    fn changed(acceptor: &Acceptor, act: impl FnOnce(&Acceptor)) -> bool {
+        let before = acceptor.current.load_full();
+        act(acceptor);
+        !Arc::ptr_eq(&before, &acceptor.current.load_full())
+    }
+
+    #[test]
+    fn files_that_have_changed_are_read_and_others_are_not() {
+        let test = Test::new();
+        let acceptor = Acceptor::open(&test.config, &[]).unwrap();
+        assert!(!changed(&acceptor, Acceptor::reload_if_changed));
+        test.renew();
+        assert!(changed(&acceptor, Acceptor::reload_if_changed));
+        assert!(!changed(&acceptor, Acceptor::reload_if_changed));
+        assert!(changed(&acceptor, |acceptor| acceptor.reload().unwrap()), "asked, it reads");
+    }
+
+    #[test]
+    fn what_cannot_be_used_changes_nothing_until_it_can() {
+        let test = Test::new();
+        let acceptor = Acceptor::open(&test.config, &[]).unwrap();
+        let key = fs::read_to_string(&test.config.key_file).unwrap();
+        fs::remove_file(&test.config.key_file).unwrap();
+        assert!(!changed(&acceptor, Acceptor::reload_if_changed));
+        assert!(!changed(&acceptor, |acceptor| assert!(acceptor.reload().is_err())));
+        test.put("key.pem", "half of a k");
+        assert!(!changed(&acceptor, Acceptor::reload_if_changed));
+        test.put("key.pem", &key);
+        assert!(changed(&acceptor, Acceptor::reload_if_changed));
+    }
+
+    #[test]
+    fn g47_nothing_of_a_key_is_shown() {
+        let test = Test::new();
+        let key = fs::read_to_string(&test.config.key_file).unwrap();
+        let secret = key.lines().nth(1).unwrap();
+        test.put("key.pem", &key.replace("BEGIN PRIVATE KEY", "BEGIN SECRET"));
+        let error = Acceptor::open(&test.config, &[]).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(secret), "{error}");
+        test.put("key.pem", &key);
+        let acceptor = Acceptor::open(&test.config, &[]).unwrap();
+        assert!(!format!("{acceptor:?}").contains(secret));
+    }
+}

@@ -217,11 +217,8 @@ fn transactions_are_prepared_checked_and_decided() {
         let prepared = clients.transactions.prepare(prepare).await.unwrap().into_inner();
         assert_eq!(prepared.state(), v1::TransactionState::Prepared);
         assert_eq!(prepared.messages.len(), 2);
-        let checks = v1::ChecksRequest {
-            producer_group: "shop".to_owned(),
-            max: 0,
-            wait: Some(secs(20)),
-        };
+        let checks =
+            v1::ChecksRequest { producer_group: "shop".to_owned(), max: 0, wait: Some(secs(20)) };
         let checks = clients.transactions.checks(checks).await.unwrap().into_inner().checks;
         assert_eq!((checks[0].transaction.as_str(), checks[0].attempt), (&*prepared.id, 1));
         assert_eq!(checks[0].messages[0].body, "a");
@@ -265,7 +262,10 @@ fn topics_and_groups_are_made_changed_and_removed() {
         let put = v1::PutTopicRequest { settings: None, clear, ..put };
         let topic = clients.admin.put_topic(put.clone()).await.unwrap().into_inner();
         let settings = topic.settings.unwrap();
-        assert_eq!((settings.partitions, settings.retention, settings.jitter), (Some(2), None, None));
+        assert_eq!(
+            (settings.partitions, settings.retention, settings.jitter),
+            (Some(2), None, None)
+        );
         assert_eq!(settings.overflow(), v1::Overflow::DropOldest);
         let wrong = v1::PutTopicRequest { clear: vec!["partitions".to_owned()], ..put };
         let refused = refusal(clients.admin.put_topic(wrong).await);
@@ -285,8 +285,7 @@ fn topics_and_groups_are_made_changed_and_removed() {
         let made = clients.admin.put_group(group).await.unwrap().into_inner();
         assert_eq!(made.settings.unwrap().max_attempts, Some(3));
         assert_eq!(made.dead_topic, "orders.billing.dead");
-        let named =
-            v1::GroupName { topic: "orders".to_owned(), group: "billing".to_owned() };
+        let named = v1::GroupName { topic: "orders".to_owned(), group: "billing".to_owned() };
         let shown = clients.admin.get_group(named.clone()).await.unwrap().into_inner();
         assert_eq!(shown.standing.unwrap().partitions.len(), 2);
         let groups = clients.admin.list_groups(v1::ListGroupsRequest::default()).await.unwrap();
@@ -328,10 +327,8 @@ fn what_was_delivered_is_read_by_its_offset_and_a_series_is_listed() {
         assert_eq!(page.next, 1);
         let wrong = v1::ReadRequest { partition: 1, ..read };
         assert_eq!(refusal(clients.messages.read(wrong).await).1, "no_such_partition");
-        let round = v1::Repeat {
-            rule: Some(v1::repeat::Rule::Every(secs(600))),
-            ..Default::default()
-        };
+        let round =
+            v1::Repeat { rule: Some(v1::repeat::Rule::Every(secs(600))), ..Default::default() };
         let series = v1::NewMessage { repeat: Some(round), ..message("again") };
         let request = v1::SendRequest { topic: "orders".to_owned(), messages: vec![series] };
         let sent = clients.messages.send(request).await.unwrap().into_inner().messages;

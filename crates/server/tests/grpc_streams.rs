@@ -270,12 +270,8 @@ fn streams_end_as_unavailable_at_shutdown_and_the_server_ends_in_time() {
         let mut clients = Clients::of(&server).await;
         let mut receiving = Receiving::open(&mut clients, 10).await;
         let (sends, requests) = mpsc::channel(4);
-        let mut sending = clients
-            .messages
-            .send_stream(ReceiverStream::new(requests))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut sending =
+            clients.messages.send_stream(ReceiverStream::new(requests)).await.unwrap().into_inner();
         sends.send(batch(1, vec![delayed("a", 60)])).await.unwrap();
         assert_eq!(sending.message().await.unwrap().unwrap().sequence, 1);
         let mut health = HealthClient::new(channel(server.address).await);
@@ -297,8 +293,7 @@ fn a_sender_that_reads_no_answers_is_stopped_and_others_are_not() {
     talk(async {
         let mut raw = Raw::of(&server).await;
         let headers = [("content-type", "application/grpc")];
-        let (mut to, answer) =
-            raw.open("punctual.v1.MessageService/SendStream", &headers).await;
+        let (mut to, answer) = raw.open("punctual.v1.MessageService/SendStream", &headers).await;
         let messages = vec![delayed(&"x".repeat(100), 60); 100];
         let bytes = frame(&batch(1, messages));
         let mut sent = 0_usize;

@@ -13,8 +13,6 @@ use support::Server;
 
 const SEND: &str = "/delay/sendDelayMsg";
 const CANCEL: &str = "/delay/cancelDelayMsg";
-/// The first moment of 2040.
-const LATER: u64 = 2_208_988_800_000;
 
 fn call(server: &Server, path: &str, ask: &Value) -> (u16, Value) {
     let answer = server.post(path, ask.to_string());
@@ -22,11 +20,11 @@ fn call(server: &Server, path: &str, ask: &Value) -> (u16, Value) {
     (answer.status, answer.json())
 }
 
-/// For delays as long as that.
 fn started() -> Server {
-    Server::with(&[("limits.delay_max", "3653d"), ("store.durability", "os")])
+    Server::with(&[("store.durability", "os")])
 }
 
+/// Thirty days from now, as digits.
 fn soon(server: &Server) -> u64 {
     let now = server.get("/v1/time").json()["now"].as_str().expect("a time").to_owned();
     let answer = server.post(
@@ -34,7 +32,6 @@ fn soon(server: &Server) -> u64 {
         json!({"body": "x", "delay": "30d", "id": now}).to_string(),
     );
     assert!(answer.status < 300, "{}", answer.body);
-    // Thirty days from now, as digits.
     let due = answer.json()["due"].as_str().expect("a time").to_owned();
     let listed = server.get(&format!("/v1/topics/clock/scheduled?from={due}")).json();
     assert_eq!(listed["messages"].as_array().map(Vec::len), Some(1));
@@ -90,8 +87,9 @@ fn a_message_is_sent_and_withdrawn_in_the_older_words() {
 #[test]
 fn without_a_name_ours_is_told_and_needs_no_topic() {
     let server = started();
+    let later = soon(&server);
     let (_, answer) =
-        call(&server, SEND, &json!({"topic": "t", "message": "m", "execTime": LATER}));
+        call(&server, SEND, &json!({"topic": "t", "message": "m", "execTime": later}));
     let id = answer["data"]["messageId"].as_str().expect("an id").to_owned();
     assert_eq!(server.get(&format!("/v1/messages/{id}")).json()["state"], "scheduled");
     let (status, answer) = call(&server, CANCEL, &json!({"messageId": id}));
@@ -101,7 +99,7 @@ fn without_a_name_ours_is_told_and_needs_no_topic() {
     call(
         &server,
         SEND,
-        &json!({"topic": "t", "message": "m", "execTime": LATER, "messageId": "own"}),
+        &json!({"topic": "t", "message": "m", "execTime": later, "messageId": "own"}),
     );
     let (status, answer) = call(&server, CANCEL, &json!({"messageId": "own"}));
     assert_eq!((status, &answer["error"]), (404, &json!("not_found")));
@@ -111,11 +109,12 @@ fn without_a_name_ours_is_told_and_needs_no_topic() {
 #[test]
 fn what_is_due_comes_at_once_and_what_comes_round_is_a_series() {
     let server = started();
+    let later = soon(&server);
     let (status, _) =
         call(&server, SEND, &json!({"topic": "t", "message": "past", "execTime": 1000}));
     assert_eq!(status, 200);
     assert_eq!(server.receive_all("/v1/topics/t/groups/g", 1)[0]["body"], "past");
-    let ask = json!({"topic": "t", "message": "round", "execTime": LATER,
+    let ask = json!({"topic": "t", "message": "round", "execTime": later,
         "repeatInterval": "60000", "messageId": "series"});
     let (status, answer) = call(&server, SEND, &ask);
     assert_eq!(status, 200, "{answer}");
@@ -130,7 +129,8 @@ fn what_is_due_comes_at_once_and_what_comes_round_is_a_series() {
 #[test]
 fn what_is_wrong_has_a_code_that_is_not_zero() {
     let server = started();
-    let good = json!({"topic": "t", "message": "m", "execTime": LATER, "messageId": "a"});
+    let later = soon(&server);
+    let good = json!({"topic": "t", "message": "m", "execTime": later, "messageId": "a"});
     assert_eq!(call(&server, SEND, &good).0, 200);
     let with = |field: &str, value: Value| {
         let mut ask = good.clone();

@@ -17,7 +17,7 @@ mod support;
 use access_support::{
     Client, NOBODY, PARTIAL, WHOLE, admin_token, comparable, let_in, visitors, world,
 };
-use punctual_server::rules::{RouteRule, route_rules};
+use punctual_server::rules::{RouteRule, operations, route_rules};
 use serde_json::{Value, json};
 
 /// Operations whose right depends on more than their path; each has a test below.
@@ -117,6 +117,10 @@ fn every_operation_that_decides_later_has_a_test_of_its_own() {
         let verbs = PARTIAL.iter().chain(&WHOLE);
         assert!(rule.scope == "open" || verbs.into_iter().any(|verb| *verb == rule.verb));
     }
+    for operation in operations() {
+        let asked = route_rules().iter().any(|rule| rule.operation == operation);
+        assert!(asked, "{operation} has no route, so nobody asks for it here");
+    }
 }
 
 /// A message that is due in a day; its id.
@@ -139,7 +143,7 @@ fn ways(operation: &str) -> Vec<(&'static str, &'static str, &'static str, &'sta
     match operation {
         "GetMessage" => vec![
             ("GET", "", "", ""),
-            ("HEAD", "", "", ""),
+            ("HEAD", "", "connection: close\r\n", ""),
             ("GET", "?x=1", "", ""),
             ("GET", "", "if-none-match: \"1\"\r\n", ""),
         ],

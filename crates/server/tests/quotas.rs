@@ -74,7 +74,7 @@ fn imports_and_streams_of_messages_are_charged_too() {
     let server = server();
     let mut admin = Client::new(&server, &admin_token(&server));
     admin.done("POST", "/v1/topics/from/messages", &batch(20));
-    let lines = admin.ask("GET", "/v1/topics/from/export", "", "");
+    let lines = admin.ask("GET", "/v1/topics/from/export", "connection: close\r\n", "");
     assert_eq!(lines.status, 200);
     let lines = unchunked(&lines);
     let quotas = json!({"pending": 10});

@@ -108,7 +108,8 @@ fn g47_no_secret_is_ever_told() {
     for (name, value) in &settings {
         file.set(name, (*value).to_owned(), Source::Flag("test")).unwrap();
     }
-    for (name, value, source) in file.values() {
+    for written in file.values() {
+        let (name, value, source) = (written.key.name, written.value, written.source);
         writeln!(shown, "{name} = {value} ({source})").unwrap();
     }
     write!(shown, "{file:?}").unwrap();

@@ -1,3 +1,5 @@
+//! The shapes have what the readers take, and every name in them has a shape.
+
 use super::*;
 use crate::app::{AppChange, AppLimits, NewApp, read_rotation};
 use crate::clock::Advance;

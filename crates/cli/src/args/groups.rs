@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::connection::Secret;
+
 /// One group.
 #[derive(Debug, Args)]
 pub(crate) struct GroupPlace {
@@ -93,7 +95,7 @@ pub(crate) struct GroupSettings {
     /// Key to sign pushes with, given together with --push; better in the environment, since
     /// others can read the arguments of a process
     #[arg(long, env = "PUNCTUAL_PUSH_SECRET", hide_env_values = true, value_name = "KEY")]
-    pub(crate) push_secret: Option<String>,
+    pub(crate) push_secret: Option<Secret>,
     /// Pushes under way at one time
     #[arg(long, value_name = "N")]
     pub(crate) push_concurrency: Option<u64>,

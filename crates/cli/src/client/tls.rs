@@ -3,7 +3,7 @@
 //! Files are checked here, before the first request: a library that is handed a key that does not
 //! belong to its certificate would panic.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -23,12 +23,14 @@ const PEM_BYTES_MAX: u64 = 4 << 20;
 /// Trust for a server that is spoken to over TLS.
 pub(super) fn config(options: &TlsOptions) -> anyhow::Result<TlsConfig> {
     let provider = Arc::new(ring::default_provider());
-    let roots = match &options.ca_file {
-        Some(path) => certificates_of(path)?,
+    // An empty variable is none.
+    let named = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+    let roots = match named(&options.ca_file) {
+        Some(path) => certificates_of(&path)?,
         None => system_roots()?,
     };
-    let identity = match (&options.cert, &options.cert_key) {
-        (Some(cert), Some(key)) => Some(identity(cert, key, &provider)?),
+    let identity = match (named(&options.cert), named(&options.cert_key)) {
+        (Some(cert), Some(key)) => Some(identity(&cert, &key, &provider)?),
         _ => None,
     };
     Ok(TlsConfig::builder()

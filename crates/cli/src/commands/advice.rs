@@ -38,6 +38,9 @@ fn on_refusal(refusal: &Refusal, client: &Client) -> Option<String> {
         "not_found" if refusal.path.starts_with("/v1/messages/") => {
             "an id of your own is found with --topic TOPIC"
         }
+        "invalid_request" if !is_tls(client.server()) && refusal.detail.contains("TLS") => {
+            return Some(with_tls(client.server()));
+        }
         "invalid_delay" | "invalid_shift" | "interval_too_short" => DURATIONS,
         "invalid_time" | "due_out_of_range" => TIMES,
         "unknown_zone" => "a zone is a name of the IANA database, such as Europe/Berlin or UTC",
@@ -142,12 +145,14 @@ fn on_transport(error: &ureq::Error, server: &str) -> String {
             "it took too long; is --server or PUNCTUAL_SERVER right, and the server not overloaded?"
                 .to_owned()
         }
-        _ if !is_tls(&server) => {
-            let secure = server.replacen("http://", "https://", 1);
-            format!("if the server speaks TLS, name it with --server {secure}")
-        }
+        _ if !is_tls(&server) => with_tls(&server),
         _ => "the connection broke off; is the server still running?".to_owned(),
     }
+}
+
+fn with_tls(server: &str) -> String {
+    let secure = harmless(&server.replacen("http://", "https://", 1));
+    format!("if the server speaks TLS, name it with --server {secure}")
 }
 
 /// The system tells this in words only.

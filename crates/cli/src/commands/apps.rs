@@ -50,7 +50,7 @@ impl Session {
         let permissions: Vec<String> = permissions.map(allowed).collect();
         if let Some(fields) = shown.as_object_mut().filter(|_| app["permissions"].is_array()) {
             fields.remove("permissions");
-            fields.insert("allowed".to_owned(), permissions.into());
+            fields.insert("allowed".to_owned(), permissions.join("; ").into());
         }
         fields(&shown, self.now())
     }

@@ -143,7 +143,7 @@ fn change(settings: GroupSettings) -> Map<String, Value> {
     let secret = settings.push.as_ref().and(settings.push_secret);
     for (name, value) in [
         ("url", settings.push.clone().map(Value::from)),
-        ("secret", secret.map(Value::from)),
+        ("secret", secret.map(|secret| secret.reveal().into())),
         ("concurrency", settings.push_concurrency.map(Value::from)),
         ("timeout", settings.push_timeout.map(Value::from)),
     ] {

@@ -49,6 +49,8 @@ pub(super) struct Shown {
     problem: Option<String>,
     order: TopOrder,
     is_frozen: bool,
+    /// Whether somebody can press keys.
+    is_live: bool,
     is_coloured: bool,
 }
 
@@ -62,6 +64,7 @@ impl Shown {
             problem: None,
             order,
             is_frozen: false,
+            is_live: false,
             is_coloured: crate::output::is_coloured(),
         }
     }
@@ -96,6 +99,7 @@ pub(super) fn run(session: &Arc<Session>, options: &TopOptions) -> anyhow::Resul
     // A server that is not there is told before the screen is taken.
     let first = sample::take(session)?;
     let mut shown = Shown::new(session, options.order());
+    shown.is_live = true;
     shown.take(Ok(first));
     let is_ending = ends_on_signal()?;
     let looks = Looks::start(Arc::clone(session))?;

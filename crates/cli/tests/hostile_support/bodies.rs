@@ -71,11 +71,13 @@ fn undeclared(victim: &Victim) -> Vec<TcpStream> {
 }
 
 fn stopping(victim: &Victim) -> Vec<TcpStream> {
-    let mut streams: Vec<TcpStream> = (0..40).map(|_| victim.connect()).collect();
-    for stream in &mut streams {
+    let send = |_| {
+        let mut stream = victim.connect();
         stream.write_all(head("publish", "content-length: 1000\r\n").as_bytes()).unwrap();
         stream.write_all(b"half").unwrap();
-    }
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..40).map(send).collect();
     for stream in &mut streams {
         assert_eq!(status(&until_closed(stream)), 408);
     }
@@ -99,12 +101,14 @@ fn dripping(victim: &Victim) -> Vec<TcpStream> {
 
 /// Each of them is legal; all of them together are more than may be held.
 fn crowd(victim: &Victim) -> Vec<TcpStream> {
-    let mut streams: Vec<TcpStream> = (0..60).map(|_| victim.connect()).collect();
-    let part = vec![b'x'; 1 << 20];
-    for stream in &mut streams {
+    let send = |_| {
+        let mut stream = victim.connect();
         let declared = format!("content-length: {}\r\n", 4 << 20);
         stream.write_all(head("publish", &declared).as_bytes()).unwrap();
-    }
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..60).map(send).collect();
+    let part = vec![b'x'; 1 << 20];
     for stream in &mut streams {
         // Whoever was refused has been closed.
         let _refused = stream.write_all(&part).is_err();

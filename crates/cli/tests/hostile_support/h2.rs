@@ -325,19 +325,16 @@ fn empty_data(victim: &Victim) -> Vec<TcpStream> {
 }
 
 fn stopping(victim: &Victim) -> Vec<TcpStream> {
-    let mut all: Vec<Connection> = (0..50).map(|_| Connection::open(victim)).collect();
-    for connection in &mut all {
+    let block = head("POST", "/v1/topics/t/publish", &[]);
+    let send = |_| {
+        let mut connection = Connection::open(victim);
         for number in 0..50 {
-            let stream = number * 2 + 1;
-            connection.send(
-                HEADERS,
-                END_HEADERS,
-                stream,
-                &head("POST", "/v1/topics/t/publish", &[]),
-            );
-            connection.send(DATA, 0, stream, b"half");
+            connection.send(HEADERS, END_HEADERS, number * 2 + 1, &block);
+            connection.send(DATA, 0, number * 2 + 1, b"half");
         }
-    }
+        connection
+    };
+    let mut all: Vec<Connection> = (0..20).map(send).collect();
     for connection in &mut all {
         assert!(connection.wait_for(HEADERS, 1).is_some(), "it is told");
         connection.ends();
@@ -387,7 +384,7 @@ fn small_window(victim: &Victim) -> Vec<TcpStream> {
 fn starve(victim: &Victim, window: u32) {
     large_topic(victim);
     let mut all: Vec<Connection> =
-        (0..8).map(|_| Connection::with_settings(victim, &[(4, window)])).collect();
+        (0..3).map(|_| Connection::with_settings(victim, &[(4, window)])).collect();
     let page = head("GET", "/v1/topics/windows/scheduled", &[]);
     let started = Instant::now();
     let mut stream = 1;

@@ -198,10 +198,12 @@ fn expecting(victim: &Victim) -> Vec<TcpStream> {
         "POST /v1/topics/t/publish HTTP/1.1\r\n{HOST}content-length: 1000\r\n\
          expect: 100-continue\r\n\r\n"
     );
-    let mut streams: Vec<TcpStream> = (0..20).map(|_| victim.connect()).collect();
-    for stream in &mut streams {
+    let send = |_| {
+        let mut stream = victim.connect();
         stream.write_all(head.as_bytes()).unwrap();
-    }
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..20).map(send).collect();
     for stream in &mut streams {
         let answer = until_closed(stream);
         assert!(answer.contains("HTTP/1.1 408 "), "{answer}");

@@ -30,10 +30,12 @@ const PAGE: &str = "GET /v1/topics/large/scheduled HTTP/1.1\r\nhost: localhost\r
 /// More answers than sockets hold, so that the server has to wait, and gives up.
 fn unread(victim: &Victim) -> Vec<TcpStream> {
     prepare(victim);
-    let mut streams: Vec<TcpStream> = (0..40).map(|_| victim.connect()).collect();
-    for stream in &mut streams {
-        let _closed = stream.write_all(PAGE.repeat(16).as_bytes()).is_err();
-    }
+    let ask = |_| {
+        let mut stream = victim.connect();
+        stream.write_all(PAGE.repeat(16).as_bytes()).unwrap();
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..12).map(ask).collect();
     // Refusals are answers too: those who get only them are told more often than they can take.
     for mut stream in streams {
         flood(&mut stream, PAGE.repeat(256).as_bytes());
@@ -45,13 +47,15 @@ fn unread(victim: &Victim) -> Vec<TcpStream> {
 fn sipping(victim: &Victim) -> Vec<TcpStream> {
     prepare(victim);
     let started = Instant::now();
-    let mut streams: Vec<TcpStream> = (0..10).map(|_| victim.connect()).collect();
-    for stream in &mut streams {
+    let ask = |_| {
+        let mut stream = victim.connect();
         stream.write_all(PAGE.repeat(16).as_bytes()).unwrap();
-    }
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..4).map(ask).collect();
     while !streams.is_empty() {
         streams.retain_mut(|stream| {
-            let mut sip = [0; 4096];
+            let mut sip = [0; 16 << 10];
             match stream.read(&mut sip) {
                 Ok(count) => count > 0,
                 Err(error) => !is_end(&error),
@@ -93,10 +97,12 @@ fn exports(victim: &Victim) -> Vec<TcpStream> {
     prepare(victim);
     let request =
         "GET /v1/topics/large/export HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let mut streams: Vec<TcpStream> = (0..20).map(|_| victim.connect()).collect();
-    for stream in &mut streams {
+    let ask = |_| {
+        let mut stream = victim.connect();
         stream.write_all(request.as_bytes()).unwrap();
-    }
+        stream
+    };
+    let mut streams: Vec<TcpStream> = (0..20).map(ask).collect();
     // Only so many at one time; all of them come to an end.
     let started = Instant::now();
     while !streams.iter_mut().all(|stream| stream.write_all(b"x").is_err()) {

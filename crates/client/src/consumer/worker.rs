@@ -66,10 +66,9 @@ where
         let Worker { link, handlers, .. } = &mut worker;
         tokio::select! {
             () = &mut shutdown, if is_running => worker.stop(),
-            answer = next_or_room(link, wants_room) => match answer {
-                Some(answer) => worker.hear(answer)?,
-                // There is room to go on asking.
-                None => {}
+            // Otherwise there is room to go on asking.
+            answer = next_or_room(link, wants_room) => if let Some(answer) = answer {
+                worker.hear(answer)?;
             },
             Some(ended) = handlers.join_next_with_id(), if !handlers.is_empty() => {
                 worker.finish(ended);

@@ -245,9 +245,10 @@ mod tests {
     fn without_groups_there_is_no_right_on_any() {
         let grant = grant("*", None, &[Permission::Consume, Permission::Observe]);
         let may = |permission, target| grant.covers(permission, target, &nobody);
-        assert!(may(Permission::Consume, Target::Topic(&topic("a"))));
-        assert!(!may(Permission::Consume, Target::Group(&topic("a"), &group("g"))));
-        assert!(!may(Permission::Consume, Target::ProducerGroup(&group("g"))));
+        let (topic, group) = (topic("a"), group("g"));
+        assert!(may(Permission::Consume, Target::Topic(&topic)));
+        assert!(!may(Permission::Consume, Target::Group(&topic, &group)));
+        assert!(!may(Permission::Consume, Target::ProducerGroup(&group)));
         assert!(!may(Permission::Observe, Target::Whole));
     }
 

@@ -91,7 +91,7 @@ impl Meter {
             (quotas.messages_per_second, &mut used.messages, cost.messages, "messages"),
             (quotas.bytes_per_second, &mut used.bytes, cost.bytes, "bytes"),
         ];
-        for (rate, bucket, cost, what) in rates.into_iter().rev() {
+        for (rate, bucket, cost, what) in rates {
             let Some(rate) = rate else { continue };
             bucket.fill(rate, now);
             if let Some(wait) = bucket.wait(rate, cost) {

@@ -100,10 +100,7 @@ fn refused(detail: &'static str) -> Problem {
 }
 
 /// What is to change, as it would be written over HTTP.
-fn change(
-    settings: v1::GroupSettings,
-    clear_push: bool,
-) -> Result<GroupChange<'static>, Problem> {
+fn change(settings: v1::GroupSettings, clear_push: bool) -> Result<GroupChange<'static>, Problem> {
     let text = |written: WireDuration| -> Result<Cow<'static, str>, Problem> {
         let refused = |problem: Problem| Problem::new(Code::InvalidField, problem.detail);
         time::delay(&written).map(|span| Cow::Owned(span.to_string())).map_err(refused)

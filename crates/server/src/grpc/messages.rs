@@ -49,7 +49,8 @@ pub(crate) async fn get(asked: Asked, request: v1::GetRequest) -> Result<v1::Mes
     let found = broker.get(id).await.map_err(of_store)?.ok_or(Code::NotFound)?;
     if found.action == Action::Repeat {
         let entry = broker.series().get(found.id).await.map_err(of_store)?;
-        if let Some((entry, read)) = entry.and_then(|entry| describe(&entry).map(|one| (entry, one)))
+        if let Some((entry, read)) =
+            entry.and_then(|entry| describe(&entry).map(|one| (entry, one)))
         {
             return Ok(series(&found.topic.name, &entry, &read));
         }

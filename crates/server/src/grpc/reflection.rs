@@ -61,7 +61,9 @@ fn answer(request: ServerReflectionRequest) -> ServerReflectionResponse {
             let service = CONTRACT
                 .services()
                 .map(|service| ServiceResponse { name: service.full_name().to_owned() });
-            MessageResponse::ListServicesResponse(ListServiceResponse { service: service.collect() })
+            MessageResponse::ListServicesResponse(ListServiceResponse {
+                service: service.collect(),
+            })
         }
         Some(MessageRequest::FileByFilename(name)) => files(CONTRACT.get_file_by_name(name)),
         Some(MessageRequest::FileContainingSymbol(name)) => files(containing(name)),
@@ -70,12 +72,10 @@ fn answer(request: ServerReflectionRequest) -> ServerReflectionResponse {
         Some(MessageRequest::AllExtensionNumbersOfType(name)) => {
             match CONTRACT.get_message_by_name(name) {
                 None => not_found(),
-                Some(_) => {
-                    MessageResponse::AllExtensionNumbersResponse(ExtensionNumberResponse {
-                        base_type_name: name.clone(),
-                        extension_number: Vec::new(),
-                    })
-                }
+                Some(_) => MessageResponse::AllExtensionNumbersResponse(ExtensionNumberResponse {
+                    base_type_name: name.clone(),
+                    extension_number: Vec::new(),
+                }),
             }
         }
         None => error(tonic::Code::InvalidArgument, "the request asks for nothing"),

@@ -350,7 +350,11 @@ fn inner_bytes(scheduled: &Scheduled) -> usize {
     let (.., due_bytes) = due_parts(scheduled);
     let id = scheduled.id.encode().len();
     // Lengths here are far below 128, so each takes one byte.
-    2 + id + 2 + due_bytes + varint_bytes(state_word(scheduled)) + if scheduled.duplicate { 2 } else { 0 }
+    2 + id
+        + 2
+        + due_bytes
+        + varint_bytes(state_word(scheduled))
+        + if scheduled.duplicate { 2 } else { 0 }
 }
 
 /// The bytes of a `Sent` in a `SendResponse`.

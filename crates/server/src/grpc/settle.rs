@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use punctual_api::{Code, Problem};
-use punctual_broker::group::{Consumer, FailedMessage, Failure, NackOutcome, Receipt, RetryOutcome};
+use punctual_broker::group::{
+    Consumer, FailedMessage, Failure, NackOutcome, Receipt, RetryOutcome,
+};
 use punctual_model::limits::{ATTEMPTS_MAX, RECEIPTS_MAX};
 use punctual_model::{Header, Message};
 use punctual_proto::v1;
@@ -10,10 +12,10 @@ use punctual_proto::v1::SettleResult;
 use punctual_proto::v1::settle::What;
 
 use crate::grpc::call::Asked;
-use crate::grpc::time::{self, timestamp};
-use crate::grpc::wire::framed;
 use crate::grpc::sent::Counted;
 use crate::grpc::status;
+use crate::grpc::time::{self, timestamp};
+use crate::grpc::wire::framed;
 use crate::http::consume::check;
 use crate::http::groups::blocking;
 use crate::http::messages::partition;
@@ -38,9 +40,8 @@ async fn settle(
     }
     let read: Vec<Option<Receipt>> = written.iter().map(|text| text.parse().ok()).collect();
     let receipts: Vec<Receipt> = read.iter().copied().flatten().collect();
-    let either = |good: SettleResult| {
-        move |held: bool| if held { good } else { SettleResult::NotHeld }
-    };
+    let either =
+        |good: SettleResult| move |held: bool| if held { good } else { SettleResult::NotHeld };
     let outcomes: Vec<SettleResult> = match what {
         What::Ack(v1::AckThese {}) => {
             let acked = consumer.ack(&receipts).await.map_err(of_group)?;
@@ -87,9 +88,10 @@ pub(crate) async fn settled(asked: Asked, consumer: Consumer, request: v1::Settl
     use v1::settled::Outcome;
     let outcome = match (asked.caller().still_stands(), request.what) {
         (Err(problem), _) => Err(problem),
-        (Ok(()), None) => {
-            Err(Problem::new(Code::InvalidField, "say what became of them: ack, nack, extend or release"))
-        }
+        (Ok(()), None) => Err(Problem::new(
+            Code::InvalidField,
+            "say what became of them: ack, nack, extend or release",
+        )),
         (Ok(()), Some(what)) => settle(&asked, consumer, &request.receipts, what).await,
     };
     let outcome = match outcome {
@@ -163,10 +165,9 @@ pub(crate) async fn retry(
     let _charged = asked.caller().charge(cost)?;
     let outcome = blocking(&asked.shared, move || consumer.retry(failed)).await?;
     Ok(match outcome {
-        RetryOutcome::Requeued(due) => v1::RetryResponse {
-            result: SettleResult::Requeued.into(),
-            due: Some(timestamp(due)),
-        },
+        RetryOutcome::Requeued(due) => {
+            v1::RetryResponse { result: SettleResult::Requeued.into(), due: Some(timestamp(due)) }
+        }
         RetryOutcome::Dead => v1::RetryResponse { result: SettleResult::Dead.into(), due: None },
     })
 }

@@ -1,5 +1,7 @@
 //! The one mapping from refusals to what gRPC answers: a status, and metadata with the stable code.
 
+use std::fmt::Write as _;
+
 use http::HeaderMap;
 use http::header::HeaderValue;
 use punctual_api::{Code, Problem};
@@ -48,12 +50,22 @@ pub(crate) fn write(outcome: Result<(), &Problem>, headers: &mut HeaderMap) {
         headers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
         return;
     };
-    let status = Status::new(code(problem.code), problem.detail.as_ref());
-    if status.add_header(headers).is_err() {
-        // Only a text that cannot be a header could be refused; the code tells enough.
-        headers.insert(Status::GRPC_STATUS, HeaderValue::from(status.code() as i32));
-    }
+    headers.insert(Status::GRPC_STATUS, HeaderValue::from(i32::from(code(problem.code))));
+    headers.insert(Status::GRPC_MESSAGE, told(&problem.detail));
     write_details(problem, headers);
+}
+
+/// A text as gRPC tells it: only what must be is escaped, because not every client reads escapes.
+fn told(text: &str) -> HeaderValue {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' => escaped.push_str("%25"),
+            b' '..=b'~' => escaped.push(char::from(byte)),
+            other => write!(escaped, "%{other:02X}").expect("writing to a string cannot fail"),
+        }
+    }
+    HeaderValue::try_from(escaped).expect("visible characters only")
 }
 
 /// Writes what our own clients look at.

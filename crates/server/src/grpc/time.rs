@@ -58,7 +58,10 @@ pub(crate) fn retry_delay(written: &WireDuration) -> Result<Span, Problem> {
 /// A point in time.
 pub(crate) fn time(written: &WireTimestamp) -> Result<Timestamp, Problem> {
     if !(0..1_000_000_000).contains(&written.nanos) {
-        return Err(Problem::new(Code::InvalidTime, "a second has less than that many nanoseconds"));
+        return Err(Problem::new(
+            Code::InvalidTime,
+            "a second has less than that many nanoseconds",
+        ));
     }
     let time = millis(written.seconds, written.nanos).and_then(Timestamp::from_millis);
     time.ok_or_else(|| Code::DueOutOfRange.into())

@@ -39,9 +39,7 @@ pub(crate) async fn list(
     };
     let mut all = with_topics(&asked.shared, |topics| Ok(topics.list())).await?;
     let caller = asked.caller();
-    all.retain(|topic| {
-        is_shown(topic) && caller.may(Permission::See, Target::Topic(&topic.name))
-    });
+    all.retain(|topic| is_shown(topic) && caller.may(Permission::See, Target::Topic(&topic.name)));
     let start = after.map_or(0, |after| all.partition_point(|topic| topic.name <= after));
     let page: Vec<&Arc<Topic>> = all.iter().skip(start).take(limit).collect();
     let more = start + page.len() < all.len();
@@ -81,10 +79,7 @@ pub(crate) async fn put(asked: Asked, request: v1::PutTopicRequest) -> Result<v1
 }
 
 /// What is to change, as it would be written over HTTP.
-fn change(
-    settings: v1::TopicSettings,
-    clear: &[String],
-) -> Result<TopicChange<'static>, Problem> {
+fn change(settings: v1::TopicSettings, clear: &[String]) -> Result<TopicChange<'static>, Problem> {
     let text = |written: WireDuration| -> Result<String, Problem> {
         let refused = |problem: Problem| Problem::new(Code::InvalidField, problem.detail);
         time::delay(&written).map(|span| span.to_string()).map_err(refused)
@@ -110,10 +105,9 @@ fn change(
         retention: spans(settings.retention)?.map(Keep::UpTo),
         retention_bytes: settings.retention_bytes.map(Keep::UpTo),
         default_ttl: spans(settings.default_ttl)?.map(Keep::UpTo),
-        max_backlog: settings.max_backlog.map(|v1::Backlog { messages, bytes }| BacklogChange {
-            messages,
-            bytes,
-        }),
+        max_backlog: settings
+            .max_backlog
+            .map(|v1::Backlog { messages, bytes }| BacklogChange { messages, bytes }),
         overflow,
         max_delay: bound(spans(settings.max_delay)?),
         rate_cap: settings.rate_cap.map(|rate| Bound::Set(u64::from(rate))),

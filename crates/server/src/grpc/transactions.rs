@@ -45,8 +45,7 @@ pub(crate) struct Prepare {
 
 impl Ask for Prepare {
     fn read(bytes: &Bytes) -> Result<Self, Problem> {
-        let mut prepare =
-            Self { producer_group: String::new(), messages: Vec::new(), check: None };
+        let mut prepare = Self { producer_group: String::new(), messages: Vec::new(), check: None };
         let mut fields = Fields::new(bytes);
         while let Some((number, field)) = fields.next()? {
             match (number, field) {

@@ -17,8 +17,8 @@ use serde::Serialize;
 use crate::grpc::call::{Call, Form};
 use crate::grpc::method::Method;
 use crate::grpc::reflection::CONTRACT;
-use crate::grpc::wire::Frame;
 use crate::grpc::status;
+use crate::grpc::wire::Frame;
 use crate::http::body::{self, Arriving, SizeLimit, hold};
 use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
@@ -57,7 +57,8 @@ pub(crate) async fn take(call: Call) -> Result<Frame, Problem> {
 }
 
 fn described(method: Method) -> Result<MethodDescriptor, Problem> {
-    let (service, name) = method.path().trim_start_matches('/').split_once('/').ok_or(Code::Internal)?;
+    let (service, name) =
+        method.path().trim_start_matches('/').split_once('/').ok_or(Code::Internal)?;
     let service = CONTRACT.get_service_by_name(service).ok_or(Code::Internal)?;
     let found = service.methods().find(|method| method.name() == name);
     found.ok_or_else(|| Code::Internal.into())
@@ -101,6 +102,8 @@ pub(crate) fn shown(method: Method, form: Form, bytes: Bytes) -> Reply {
 /// A refusal as clients of Triple read it.
 #[derive(Serialize)]
 struct Refusal<'a> {
+    /// The number of the code, by which Dubbo's client for JavaScript goes.
+    status: i32,
     code: &'static str,
     message: &'a str,
     punctual_code: &'static str,
@@ -111,8 +114,10 @@ struct Refusal<'a> {
 /// A refusal, with the status of its code.
 pub(crate) fn refusal(problem: &Problem) -> Reply {
     let known = StatusCode::from_u16(problem.code.status()).expect("every code has a status");
+    let code = status::code(problem.code);
     let refusal = Refusal {
-        code: word(status::code(problem.code)),
+        status: code.into(),
+        code: word(code),
         message: &problem.detail,
         punctual_code: problem.code.as_str(),
         punctual_index: problem.index,

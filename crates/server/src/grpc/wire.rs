@@ -4,7 +4,9 @@
 //! set aside. From its first byte on it counts as held, and has to be complete within the time that
 //! a body has. Between two frames a stream may rest.
 
+use std::future::Future;
 use std::io::{self, Read};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -14,7 +16,7 @@ use hyper::body::Incoming;
 use prost::Message;
 use punctual_api::{Code, Problem};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::http::body::hold;
 use crate::http::problem::of_broken_off;
@@ -109,10 +111,14 @@ pub(crate) struct Frames {
     head: [u8; HEAD_BYTES],
     head_length: usize,
     begun: Option<Begun>,
+    /// A compressed message that is being unpacked.
+    unpacking: Option<Unpacking>,
     /// When more has to have arrived, and all of it.
     idle_until: Option<Instant>,
     last: Option<Instant>,
 }
+
+type Unpacking = Pin<Box<dyn Future<Output = Result<Frame, Problem>> + Send>>;
 
 /// A frame of which not everything has arrived.
 struct Begun {
@@ -148,6 +154,7 @@ impl Frames {
             head: [0; HEAD_BYTES],
             head_length: 0,
             begun: None,
+            unpacking: None,
             idle_until: None,
             last: None,
         })
@@ -169,11 +176,19 @@ impl Frames {
     /// The next message; `None` after the last. Nothing is lost if the future is dropped.
     pub(crate) async fn next(&mut self) -> Result<Option<Frame>, Problem> {
         loop {
+            if let Some(unpacking) = &mut self.unpacking {
+                let frame = unpacking.as_mut().await;
+                self.unpacking = None;
+                return frame.map(Some);
+            }
             if self.begin().await?
                 && let Some(frame) = self.fill()
             {
                 (self.idle_until, self.last) = (None, None);
-                return self.opened(frame).await.map(Some);
+                match self.opened(frame)? {
+                    Some(frame) => return Ok(Some(frame)),
+                    None => continue,
+                }
             }
             if !self.rest.is_empty() {
                 continue;
@@ -204,29 +219,10 @@ impl Frames {
             let detail = format!("it is larger than {} bytes", self.bytes_max);
             return Err(Problem::new(Code::RequestTooLarge, detail));
         }
-        let permit = self.held(length).await?;
+        let permit = held(&self.shared, length).await?;
         let bytes = BytesMut::new();
         self.begun = Some(Begun { length, bytes, permit });
         Ok(true)
-    }
-
-    /// Waits until so many bytes may be held. Whoever waits here holds nothing that others need: what
-    /// it has under way ends by itself.
-    async fn held(&self, length: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-        let busy = || Problem::new(Code::TooBusy, "requests hold as much memory as they may");
-        let permits = u32::try_from(length).map_err(|_huge| busy())?;
-        if length > self.shared.live().config.http.held_bytes_max {
-            return Err(busy());
-        }
-        if permits == 0 {
-            return Ok(None);
-        }
-        let held = Arc::clone(&self.shared.held).acquire_many_owned(permits);
-        let deadline = Instant::now() + self.shared.live().config.http.body_timeout;
-        match timeout_at(deadline, held).await {
-            Ok(Ok(permit)) => Ok(Some(permit)),
-            Ok(Err(_)) | Err(_) => Err(busy()),
-        }
     }
 
     /// Moves what has arrived into the frame; the frame, once it is complete.
@@ -257,7 +253,8 @@ impl Frames {
             let within = self.timed || self.head_length > 0;
             let frame = if within {
                 let now = Instant::now();
-                let last = *self.last.get_or_insert(now + self.shared.live().config.http.body_timeout);
+                let last =
+                    *self.last.get_or_insert(now + self.shared.live().config.http.body_timeout);
                 let idle = now + self.shared.live().config.http.body_idle_timeout;
                 let deadline = last.min(*self.idle_until.get_or_insert(idle));
                 let frame = timeout_at(deadline, self.body.frame()).await;
@@ -279,12 +276,12 @@ impl Frames {
         }
     }
 
-    /// The message of a frame, which may be compressed.
-    async fn opened(&mut self, mut frame: Frame) -> Result<Frame, Problem> {
+    /// The message of a frame; `None` if it is compressed and has to be unpacked first.
+    fn opened(&mut self, mut frame: Frame) -> Result<Option<Frame>, Problem> {
         self.head_length = 0;
         let [flag, ..] = self.head;
         match (flag, self.encoding) {
-            (0, _) => return Ok(frame),
+            (0, _) => return Ok(Some(frame)),
             (1, Encoding::Gzip | Encoding::Zstd) => {}
             (1, Encoding::Identity) => {
                 return Err(malformed("nothing says how the message is compressed"));
@@ -298,7 +295,32 @@ impl Frames {
             frame.permits.extend(permits);
             Ok(frame)
         };
-        self.shared.tasks.blocking(work).await.map_err(of_broken_off)?
+        let tasks = self.shared.tasks.clone();
+        let work = async move { tasks.blocking(work).await.map_err(of_broken_off)? };
+        self.unpacking = Some(Box::pin(work));
+        Ok(None)
+    }
+}
+
+/// Waits until so many bytes may be held. Whoever waits here holds nothing that others need: what it
+/// has under way ends by itself.
+async fn held(shared: &Shared, length: usize) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    let busy = || Problem::new(Code::TooBusy, "requests hold as much memory as they may");
+    let permits = u32::try_from(length).map_err(|_huge| busy())?;
+    let (most, patience) = {
+        let http = &shared.live().config.http;
+        (http.held_bytes_max, http.body_timeout)
+    };
+    if length > most {
+        return Err(busy());
+    }
+    if permits == 0 {
+        return Ok(None);
+    }
+    let held = Arc::clone(&shared.held).acquire_many_owned(permits);
+    match timeout(patience, held).await {
+        Ok(Ok(permit)) => Ok(Some(permit)),
+        Ok(Err(_)) | Err(_) => Err(busy()),
     }
 }
 
@@ -394,4 +416,3 @@ impl<'a> Fields<'a> {
         Ok(Some((number, value)))
     }
 }
-

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming};
@@ -21,12 +21,10 @@ use crate::http::call::Call;
 use crate::http::coding::Coding;
 use crate::http::decode::{Decoder, Malformed};
 use crate::http::messages::require_json;
-use crate::http::problem::of_broken_off;
 use crate::http::shared::Shared;
 
-/// Bytes that are made at once where others wait, and where nobody does.
+/// Bytes that are made at once while others wait.
 const STEP_BYTES: usize = 32 << 10;
-const LARGE_STEP_BYTES: usize = 256 << 10;
 
 /// What has come of a body.
 #[derive(Debug)]
@@ -206,16 +204,12 @@ impl Arriving {
         while let Some(mut decoder) =
             self.decoder.take_if(|decoder| decoder.is_full() || !self.packed.is_empty())
         {
-            let mut packed = std::mem::take(&mut self.packed);
-            let work = move || {
-                let piece = decoder.step(&mut packed, LARGE_STEP_BYTES);
-                (decoder, packed, piece)
-            };
-            let (decoder, packed, piece) =
-                shared.tasks.blocking(work).await.map_err(of_broken_off)?;
+            // Small steps in turn with everybody else. On a thread of its own it would be made there
+            // and dropped here, and the allocator keeps what was made on so many threads.
+            tokio::task::yield_now().await;
+            let piece = decoder.step(&mut self.packed, STEP_BYTES).map_err(of_malformed)?;
             self.count(shared, &decoder)?;
-            (self.decoder, self.packed) = (Some(decoder), packed);
-            let piece = piece.map_err(of_malformed)?;
+            self.decoder = Some(decoder);
             if !piece.is_empty() {
                 return Ok(Some(piece.into()));
             }
@@ -290,7 +284,7 @@ pub(crate) async fn take(
     let mut permit = hold(shared, counted)?;
     let last = Instant::now() + shared.live().config.http.body_timeout;
     let mut first: Option<Bytes> = None;
-    let mut joined = BytesMut::new();
+    let mut joined: Vec<u8> = Vec::new();
     loop {
         let deadline = last.min(Instant::now() + shared.live().config.http.body_idle_timeout);
         let Some(data) = body.piece(shared, deadline).await? else { break };
@@ -299,22 +293,24 @@ pub(crate) async fn take(
             return Err(too_large(limit));
         }
         if length > counted {
-            let more = hold(shared, length - counted)?;
+            // Room for as much again as there is, so that it is not moved with every piece; and room
+            // counts, whether it is used or not.
+            let room = joined.len().saturating_mul(2).clamp(length, limit.bytes);
+            let more = hold(shared, room - counted)?;
             merge(&mut permit, more);
-            counted = length;
+            counted = room;
         }
         // Most bodies come in one piece, which is then used as it is.
         match first.take() {
             None if joined.is_empty() => first = Some(data),
-            None => joined.extend_from_slice(&data),
-            Some(piece) => {
-                joined.reserve(piece.len() + data.len());
-                joined.extend_from_slice(&piece);
+            piece => {
+                joined.reserve_exact(counted - joined.len());
+                joined.extend_from_slice(&piece.unwrap_or_default());
                 joined.extend_from_slice(&data);
             }
         }
     }
-    let bytes = first.unwrap_or_else(|| joined.freeze());
+    let bytes = first.unwrap_or_else(|| Bytes::from(joined));
     Ok(Held { bytes, permit })
 }
 

@@ -20,6 +20,11 @@ pub(crate) const LINE_BYTES_MAX: usize = BODY_BYTES_CEILING + BODY_BYTES_CEILING
 /// Within the time that a whole body has elsewhere, this much must arrive of a transfer.
 const PROGRESS_BYTES: usize = 64 << 10;
 
+/// Most bytes that are passed over once a stream was ended.
+const PASSED_OVER_BYTES_MAX: usize = 64 << 20;
+/// Who has paused so long is taken to have read the answer.
+const PASSED_OVER_PAUSE: Duration = Duration::from_secs(1);
+
 /// A line as it came.
 pub(crate) enum Line {
     Text(BytesMut),
@@ -111,9 +116,14 @@ impl Lines {
             }
             self.searched = self.buffer.len();
             if self.buffer.len() > LINE_BYTES_MAX {
-                self.skipping = true;
-                self.buffer.clear();
+                self.buffer = BytesMut::new();
                 self.searched = 0;
+                // Who talks is told at once; of a transfer the rest of the line is passed over.
+                if self.pace == Pace::Talk {
+                    self.ended = true;
+                    return Ok(Next::Line(Line::TooLong));
+                }
+                self.skipping = true;
             }
             if self.ended {
                 let line = std::mem::take(&mut self.buffer);
@@ -128,6 +138,20 @@ impl Lines {
             }
             if !self.more(may_wait).await? {
                 return Ok(Next::NotYet);
+            }
+        }
+    }
+
+    /// Reads on for a while without looking, so that a peer that is still sending gets to hear why
+    /// nobody listens any more before the connection is closed.
+    pub(crate) async fn pass_over(&mut self) {
+        let last = Instant::now() + self.patience().0;
+        let mut bytes = 0;
+        while bytes < PASSED_OVER_BYTES_MAX {
+            let deadline = last.min(Instant::now() + PASSED_OVER_PAUSE);
+            match self.body.piece(&self.shared, deadline).await {
+                Ok(Some(piece)) => bytes += piece.len(),
+                Ok(None) | Err(_) => return,
             }
         }
     }

@@ -103,8 +103,17 @@ impl Sender {
             }
             // Nobody reads the answers any more: then nothing more is to be sent.
             let unread = !text.is_empty() && self.pieces.send(Ok(text.into())).await.is_err();
-            if unread || !matches!(after, After::More) {
-                return;
+            match after {
+                After::More if !unread => {}
+                After::Stop(_) if !unread => {
+                    tokio::select! {
+                        () = self.lines.pass_over() => {}
+                        () = self.pieces.closed() => {}
+                        () = self.shared.tasks.stopped() => {}
+                    }
+                    return;
+                }
+                _ => return,
             }
         }
     }

@@ -135,7 +135,12 @@ impl Raw {
     }
 
     /// Sends these bytes as the whole body and reads the whole answer.
-    pub(crate) async fn call(&mut self, method: &str, content_type: &str, body: Bytes) -> RawAnswer {
+    pub(crate) async fn call(
+        &mut self,
+        method: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> RawAnswer {
         let headers = [("content-type", content_type)];
         let (mut stream, answer) = self.open(method, &headers).await;
         // A server that refuses early may not want all of it.

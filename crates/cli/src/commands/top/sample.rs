@@ -146,7 +146,7 @@ fn add(sum: &mut Vec<Reach>, forecast: &Value) {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Rates(Vec<(&'static str, f64)>);
 
-const COUNTED: [&str; 6] = ["scheduled", "fired", "delivered", "acked", "retried", "dead"];
+const COUNTED: [&str; 6] = ["scheduled", "fired", "delivered", "acked", "dead", "retried"];
 
 impl Rates {
     /// None when no time passed between them; a server that was started anew begins at nothing.

@@ -21,8 +21,10 @@ use crate::output::{cut, harmless};
 const BAR_WIDTH: u64 = 24;
 /// What the figures beside a name take, with the gaps between them; a name that does not fit beside
 /// them is cut with `…`.
-const TOPIC_FIGURES_WIDTH: u16 = 2 * (13 + 1);
-const GROUP_FIGURES_WIDTH: u16 = (13 + 1) + 2 * (9 + 1);
+const TOPIC_FIGURES_WIDTH: u16 = 2 * (WIDE + 1);
+const GROUP_FIGURES_WIDTH: u16 = (WIDE + 1) + (9 + 1) + (7 + 1);
+/// Width of a large figure: up to 99 million in full.
+const WIDE: u16 = 10;
 
 /// A screen that can be read as text.
 pub(super) trait Text {
@@ -108,6 +110,9 @@ fn header(shown: &Shown, look: Look) -> Line<'_> {
 fn footer(shown: &Shown, look: Look) -> Paragraph<'_> {
     if let Some(problem) = &shown.problem {
         return Paragraph::new(harmless(problem)).style(look.hue(Color::Red));
+    }
+    if !shown.is_live {
+        return Paragraph::new("");
     }
     let order = match shown.order {
         TopOrder::Pending => "pending",
@@ -198,13 +203,18 @@ fn topics<'a>(sample: &Sample, order: TopOrder, look: Look, width: u16) -> Table
         TopOrder::Name => topics.sort_by(|a, b| a.name.cmp(&b.name)),
     }
     let rows = topics.into_iter().map(|topic| {
-        let (pending, backlog) = (grouped(topic.pending), grouped(topic.backlog));
-        let name = cut(&topic.name, letters);
-        Row::new([name, format!("{pending:>13}"), format!("{backlog:>13}")])
+        let [pending, backlog] = [topic.pending, topic.backlog].map(grouped);
+        Row::new([cut(&topic.name, letters), right(&pending), right(&backlog)])
     });
-    let widths = [Constraint::Min(10), Constraint::Length(13), Constraint::Length(13)];
-    let head = ["TOPIC".to_owned(), format!("{:>13}", "PENDING"), format!("{:>13}", "BACKLOG")];
+    let widths = [Constraint::Min(6), Constraint::Length(WIDE), Constraint::Length(WIDE)];
+    let head = ["TOPIC".to_owned(), right("PENDING"), right("BACKLOG")];
     Table::new(rows, widths).header(Row::new(head).style(look.strong()))
+}
+
+/// At the right of a column of figures.
+fn right(text: &str) -> String {
+    let width = usize::from(WIDE);
+    format!("{text:>width$}")
 }
 
 fn groups<'a>(sample: &Sample, order: TopOrder, look: Look, width: u16) -> Table<'a> {
@@ -217,16 +227,15 @@ fn groups<'a>(sample: &Sample, order: TopOrder, look: Look, width: u16) -> Table
     let rows = groups.into_iter().map(|group| {
         let name = cut(&format!("{}/{}", group.topic, group.name), letters);
         let [lag, flight, dead] = [group.lag, group.in_flight, group.dead].map(grouped);
-        Row::new([name, format!("{lag:>13}"), format!("{flight:>9}"), format!("{dead:>9}")])
+        Row::new([name, right(&lag), format!("{flight:>9}"), format!("{dead:>7}")])
     });
-    let widths =
-        [Constraint::Min(10), Constraint::Length(13), Constraint::Length(9), Constraint::Length(9)];
-    let head = [
-        "TOPIC/GROUP".to_owned(),
-        format!("{:>13}", "LAG"),
-        format!("{:>9}", "IN FLIGHT"),
-        format!("{:>9}", "DEAD"),
+    let widths = [
+        Constraint::Min(6),
+        Constraint::Length(WIDE),
+        Constraint::Length(9),
+        Constraint::Length(7),
     ];
+    let head = ["GROUP".to_owned(), right("LAG"), "IN FLIGHT".to_owned(), format!("{:>7}", "DEAD")];
     Table::new(rows, widths).header(Row::new(head).style(look.strong()))
 }
 
@@ -282,6 +291,7 @@ mod tests {
             problem: None,
             order: TopOrder::Pending,
             is_frozen: false,
+            is_live: true,
             is_coloured: false,
         };
         shown.take(Ok(sample("2030-01-31T00:00:00.000Z", 50)));

@@ -16,6 +16,8 @@ pub(crate) struct Described {
     pub(super) body: Option<RequestBody>,
     pub(super) answers: Vec<Answer>,
     pub(super) codes: Vec<Code>,
+    /// Whether what is answered has a tag.
+    pub(super) has_tag: bool,
     /// A shape that refusals of the handler have beside a problem.
     pub(super) refusal: Option<&'static str>,
 }
@@ -60,6 +62,7 @@ impl Described {
             body: None,
             answers: Vec::new(),
             codes: Vec::new(),
+            has_tag: false,
             refusal: None,
         }
     }
@@ -83,7 +86,8 @@ impl Described {
     }
 
     /// Its answers have a tag, and one that the caller knows need not be sent again.
-    pub(super) fn tagged(self) -> Self {
+    pub(super) fn tagged(mut self) -> Self {
+        self.has_tag = true;
         self.header("If-None-Match", tags().about("What the caller has, by its ETag."))
             .answers_content(StatusCode::NOT_MODIFIED, "The caller has it.", Vec::new())
             .refused(&[Code::InvalidRequest])

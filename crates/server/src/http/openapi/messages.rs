@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use punctual_api::Code;
-use punctual_api::schema::{Schema, any_of, anything, list, named, text};
+use punctual_api::schema::{any_of, list, named, text};
 
 use super::Numbers;
 use super::described::{CONTENT, Described, JSON, JSON_BODY, MESSAGE, QUERY, STORE, WHEN};
@@ -23,7 +23,7 @@ pub(super) fn schedule() -> Described {
              all; a refusal names the `index` of the message that is wrong. As `application/x-ndjson` \
              it is a stream without end: each line a `NewMessage`, each answered by a line, in order.",
         )
-        .takes_content(true, vec![(JSON, asked), (NDJSON, lines())])
+        .takes_content(true, vec![(JSON, asked), (NDJSON, text().format("binary").about("One `NewMessage` a line."))])
         .answers(StatusCode::CREATED, "Taken.", answer())
         .answers_content(
             StatusCode::OK,
@@ -49,11 +49,6 @@ pub(super) fn publish(numbers: &Numbers) -> Described {
         .answers(StatusCode::OK, "It was taken before, by the same id.", named("Scheduled"))
         .refused(&[Code::InvalidRequest, Code::InvalidField, Code::ConflictingFields])
         .refused(&[Code::RequestTimeout, Code::UnsupportedEncoding])
-}
-
-/// Lines can be wrong one by one, so nothing is refused as a whole.
-fn lines() -> Schema {
-    anything().about("One `NewMessage` a line.")
 }
 
 fn sent(described: Described) -> Described {

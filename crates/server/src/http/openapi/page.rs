@@ -34,11 +34,13 @@ pub(crate) fn page() -> Reply {
     guarded(typed(StatusCode::OK, HTML, INDEX))
 }
 
-/// `GET /docs/{file}`
+/// `GET /docs/{file}`, and `GET /docs/`
 pub(crate) fn page_file(call: &Call) -> Result<Reply, Problem> {
     let path = call.parts.uri.path();
     let name = path.rsplit('/').next().unwrap_or_default();
     let mut reply = match name {
+        // Many type a slash at the end.
+        "" => return Ok(page()),
         "start.js" => typed(StatusCode::OK, SCRIPT, START),
         "swagger-ui-bundle.js" => vendored(name, SCRIPT, &call.parts.headers)?,
         "swagger-ui.css" => vendored(name, STYLE, &call.parts.headers)?,

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use punctual_api::Code;
-use punctual_api::schema::{any_of, anything, integer, list as list_of, named, text};
+use punctual_api::schema::{any_of, integer, list as list_of, named, text};
 
 use super::Numbers;
 use super::described::{CONTENT, Described, MESSAGE, QUERY, RECORD, STORE, WHEN, WINDOW};
@@ -31,7 +31,7 @@ fn bulk(summary: &'static str, shape: &str) -> Described {
             "Waits for the end as long as `wait` says (2s if not said); what is still running then \
              goes on, and its job tells how far it is.",
         )
-        .may_take(shape)
+        .takes(shape)
         .ok("It has ended.", "BulkOutcome")
         .leads_to_job(&["getJob"])
         .answers(StatusCode::ACCEPTED, "It is still running.", named("BulkOutcome"))
@@ -61,10 +61,7 @@ pub(super) fn resume_many() -> Described {
 }
 
 pub(super) fn reschedule_many() -> Described {
-    let mut described = bulk("Move many pending messages to another time", "BulkMove");
-    if let Some(body) = &mut described.body {
-        body.required = true;
-    }
+    let described = bulk("Move many pending messages to another time", "BulkMove");
     described.refused(WHEN).refused(&[Code::MissingTime, Code::InvalidShift])
 }
 
@@ -125,7 +122,7 @@ pub(super) fn import() -> Described {
             "Each line is an `ExportLine`. Lines that cannot be taken are told and left out. Repeating it \
              changes nothing.",
         )
-        .takes_content(true, vec![(NDJSON, anything().about("One JSON object a line."))])
+        .takes_content(true, vec![(NDJSON, text().format("binary").about("One JSON object a line."))])
         .ok("What became of the lines.", "Imported")
         .refused(QUERY)
         .refused(CONTENT)

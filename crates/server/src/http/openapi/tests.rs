@@ -1,3 +1,5 @@
+//! The document is whole: every route, every code, every reference.
+
 use std::collections::{BTreeSet, HashSet};
 
 use punctual_api::Code;

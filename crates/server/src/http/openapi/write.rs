@@ -54,8 +54,33 @@ pub(super) fn document(numbers: &Numbers, is_guarded: bool) -> Value {
         "servers": [{"url": "/"}],
         "tags": tags(),
         "paths": paths,
-        "components": {"schemas": schemas, "securitySchemes": {"bearer": bearer}},
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"bearer": bearer},
+            "headers": headers(),
+        },
     })
+}
+
+fn request_id() -> Value {
+    let words = "A name for the request, of visible ASCII; it is in the answer and in the log.";
+    let schema = text().format("request-id").into_json();
+    json!({"name": "X-Request-Id", "in": "header", "description": words, "schema": schema})
+}
+
+fn headers() -> Value {
+    let text = text().into_json();
+    let seconds = integer(1u64, u64::MAX).into_json();
+    json!({
+        "RequestId": {"description": "The name of the request.", "schema": text},
+        "ETag": {"description": "What it is now, for `If-Match` and `If-None-Match`.", "schema": text},
+        "RetryAfter": {"description": "After how many seconds to try again.", "schema": seconds},
+    })
+}
+
+/// A header of an answer.
+fn header(name: &str) -> Value {
+    json!({"$ref": format!("#/components/headers/{name}")})
 }
 
 fn tags() -> Value {
@@ -80,11 +105,9 @@ fn path_parameters(route: &Route, numbers: &Numbers) -> Value {
         let schema = path_schema(name, numbers).into_json();
         Some(json!({"name": name, "in": "path", "required": true, "schema": schema}))
     };
-    let parameters: Vec<Value> = route.path.split('/').filter_map(parameter).collect();
-    match parameters.is_empty() {
-        true => json!({}),
-        false => json!({ "parameters": parameters }),
-    }
+    let mut parameters: Vec<Value> = route.path.split('/').filter_map(parameter).collect();
+    parameters.push(request_id());
+    json!({ "parameters": parameters })
 }
 
 fn path_schema(name: &str, numbers: &Numbers) -> Schema {
@@ -170,7 +193,7 @@ fn content(content: &[(&'static str, Schema)]) -> Value {
 fn responses(route: &Route, described: &Described) -> Value {
     let mut responses: Map<String, Value> = Map::new();
     for answer in &described.answers {
-        responses.insert(answer.status.as_str().to_owned(), success(answer));
+        responses.insert(answer.status.as_str().to_owned(), success(answer, described.has_tag));
     }
     for (status, codes) in by_status(route, described) {
         responses.insert(status.to_string(), refusal(status, &codes, described.refusal));
@@ -178,8 +201,12 @@ fn responses(route: &Route, described: &Described) -> Value {
     responses.into()
 }
 
-fn success(answer: &Answer) -> Value {
+fn success(answer: &Answer, has_tag: bool) -> Value {
     let mut response = json!({"description": answer.words});
+    response["headers"]["X-Request-Id"] = header("RequestId");
+    if has_tag {
+        response["headers"]["ETag"] = header("ETag");
+    }
     if !answer.content.is_empty() {
         response["content"] = content(&answer.content);
     }
@@ -203,15 +230,12 @@ fn refusal(status: u16, codes: &[Code], other: Option<&'static str>) -> Value {
         "description": format!("{}.", listed.join("; ")),
         "content": {problem::MEDIA_TYPE: {"schema": schema}},
     });
+    response["headers"]["X-Request-Id"] = header("RequestId");
     if let Some(shape) = other {
         response["content"][JSON] = json!({"schema": schema::named(shape).into_json()});
     }
     if codes.iter().all(|code| code.is_retriable()) {
-        let seconds = json!({
-            "description": "After how many seconds to try again.",
-            "schema": {"type": "integer", "minimum": 1},
-        });
-        response["headers"] = json!({"Retry-After": seconds});
+        response["headers"]["Retry-After"] = header("RetryAfter");
     }
     response
 }
