@@ -9,10 +9,10 @@ use crate::args::{AllOptions, Common};
 use crate::report::say;
 
 /// Those that start a server.
-const WITH_SERVER: [&str; 5] = ["http", "grpc", "races", "consume", "end-to-end"];
+const WITH_SERVER: [&str; 6] = ["http", "grpc", "races", "consume", "end-to-end", "hostile"];
 
 /// Small enough to take about two minutes in all.
-const QUICK: [&[&str]; 17] = [
+const QUICK: [&[&str]; 18] = [
     &["schedule", "--pending", "3M"],
     &["schedule", "--pending", "500k", "--body", "1024", "--batch", "2048"],
     &["restart", "--pending", "1M"],
@@ -30,9 +30,10 @@ const QUICK: [&[&str]; 17] = [
     &["groups", "--messages", "500k"],
     &["retries", "--secs", "4", "--retries", "100k"],
     &["acked-set", "--messages", "2M"],
+    &["hostile", "--secs", "2"],
 ];
 
-const FULL: [&[&str]; 18] = [
+const FULL: [&[&str]; 19] = [
     &["schedule"],
     &["schedule", "--pending", "10M", "--body", "1024", "--batch", "2048"],
     &["restart"],
@@ -51,6 +52,7 @@ const FULL: [&[&str]; 18] = [
     &["groups"],
     &["retries"],
     &["acked-set"],
+    &["hostile"],
 ];
 
 pub(crate) fn run(common: &Common, options: &AllOptions) -> Result<()> {

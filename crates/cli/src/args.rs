@@ -19,7 +19,7 @@ pub(crate) use admin::{Generate, ReadOptions, TimeCommand, TopOptions, TopOrder}
 pub(crate) use apps::{AppSettings, AppsCommand};
 pub(crate) use bench::BenchOptions;
 pub(crate) use connection::{ClientOptions, TlsOptions};
-pub(crate) use consume::{ConsumeOptions, ExtendOptions, NackOptions, ReceiveOptions, Receipts};
+pub(crate) use consume::{ConsumeOptions, ExtendOptions, NackOptions, Receipts, ReceiveOptions};
 pub(crate) use dead::{DeadCommand, DeadFilter, DeadListOptions, PurgeOptions, RedriveOptions};
 pub(crate) use groups::{GroupPlace, GroupSettings, GroupsCommand, ResetOptions};
 pub(crate) use pending::{

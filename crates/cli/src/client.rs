@@ -1,7 +1,7 @@
 //! Talks to the server over its public HTTP API.
 //!
-//! The token goes to the server that was named and to nobody else: redirects are not followed, and
-//! it is in no error and no debug output.
+//! The token goes to the server that was named and to nobody else: redirects are not followed,
+//! proxies of the environment are not used, and it is in no error and no debug output.
 
 mod tls;
 
@@ -42,6 +42,7 @@ impl Client {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
+            .proxy(None)
             .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(CALL_TIMEOUT));

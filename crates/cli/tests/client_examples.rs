@@ -6,7 +6,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a failed step may stop a test"
+    clippy::print_stdout,
+    reason = "a failed step may stop a test, and what runs an example marks its output"
 )]
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 

@@ -7,7 +7,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a failed step may stop the test, which is about real time"
+    clippy::print_stdout,
+    reason = "a failed step may stop the test, which is about real time and prints its figures"
 )]
 
 mod process_support;

@@ -7,6 +7,7 @@
     clippy::allow_attributes,
     clippy::disallowed_methods,
     clippy::print_stdout,
+    clippy::unwrap_used,
     reason = "a test of real sockets"
 )]
 

@@ -270,6 +270,17 @@ fn a_token_is_shown_nowhere() {
 }
 
 #[test]
+fn a_proxy_of_the_environment_is_not_asked() {
+    let server = Server::start();
+    let output = punctual()
+        .args(["topics", "--server", &server.url])
+        .envs([("http_proxy", "http://127.0.0.1:1"), ("ALL_PROXY", "http://127.0.0.1:1")])
+        .output()
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", both(&output));
+}
+
+#[test]
 fn consuming_ends_after_as_many_as_were_asked_for() {
     let server = Server::start();
     for body in ["one", "two", "three"] {

@@ -137,7 +137,8 @@ pub async fn serve(
     let read = Arc::clone(&clock);
     let traces = Traces::start(&live, &tasks, &clock);
     let watch = traces.watch();
-    let Opened { engine, broker, audit, gate } = tasks.blocking(move || open(&opened, read, watch)).await??;
+    let Opened { engine, broker, audit, gate } =
+        tasks.blocking(move || open(&opened, read, watch)).await??;
     follow(&live, &broker, &connector, &gate);
     let figures = store_figures(Arc::clone(&engine));
     let asking = push::Asking {
@@ -164,7 +165,8 @@ pub async fn serve(
     }
     info!(%http, data = %config.store.data.display(), "ready");
     // Nobody waiting for the news is fine.
-    let _unheard = ready.send(Ready { http, data: config.store.data.clone(), live: live.clone() }).is_err();
+    let _unheard =
+        ready.send(Ready { http, data: config.store.data.clone(), live: live.clone() }).is_err();
 
     let outcome = tokio::select! {
         () = shutdown => Ok(()),

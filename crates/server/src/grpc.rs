@@ -76,9 +76,9 @@ pub(crate) async fn answer(
     let OtherSide { peer, from, place } = other_side;
     if !matches!(caller, Caller::Nobody) {
         // Whoever asks for its health only may be anybody.
-    if !matches!(caller, Caller::Nobody) {
-        place.known();
-    }
+        if !matches!(caller, Caller::Nobody) {
+            place.known();
+        }
     }
     let asked = Asked { shared, asker: Asker::new(caller, from), method, peer };
     seen.on(handle(Call { asked, form, parts, body }).await)

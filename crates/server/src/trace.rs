@@ -107,12 +107,18 @@ tokio::task_local! {
 
 /// Does the work of a request for that caller.
 #[cfg(feature = "otel")]
-pub(crate) fn within<F: Future>(caller: Option<Caller>, work: F) -> impl Future<Output = F::Output> {
+pub(crate) fn within<F: Future>(
+    caller: Option<Caller>,
+    work: F,
+) -> impl Future<Output = F::Output> {
     CALLER.scope(caller, work)
 }
 
 /// Does the work of a request.
 #[cfg(not(feature = "otel"))]
-pub(crate) fn within<F: Future>(_caller: Option<Caller>, work: F) -> impl Future<Output = F::Output> {
+pub(crate) fn within<F: Future>(
+    _caller: Option<Caller>,
+    work: F,
+) -> impl Future<Output = F::Output> {
     work
 }

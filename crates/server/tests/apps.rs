@@ -150,8 +150,8 @@ fn g47_the_token_of_the_administrator_is_for_the_owner_of_the_data_alone() {
                 folders.push(path);
             } else if path != file {
                 let bytes = std::fs::read(&path).unwrap();
-                let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-                assert!(!found, "{}", path.display());
+                let text = String::from_utf8_lossy(&bytes);
+                assert!(!text.contains(secret), "{}", path.display());
                 files += 1;
             }
         }
@@ -274,7 +274,7 @@ fn tokens_of_other_kinds_let_nobody_in() {
         format!("authorization: Bearer {none}\r\n"),
         format!("authorization: Bearer admin.{}\r\n", "0".repeat(43)),
         format!("authorization: Bearer {secret}\r\n"),
-        format!("authorization: Bearer  \r\n"),
+        "authorization: Bearer  \r\n".to_owned(),
         format!("authorization: Basic {token}\r\n"),
         format!("authorization: {token}\r\n"),
         format!("authorization: Bearer {token}\r\nauthorization: Bearer {token}\r\n"),

@@ -204,7 +204,7 @@ fn of_changes_at_the_same_time_none_gets_lost() {
                 let tag = tag(&head);
                 let headers = [JSON, ("if-match", tag.as_str())];
                 let change = json!({"rate_cap": rate}).to_string();
-                let method = if rate % 2 == 0 { "PUT" } else { "PATCH" };
+                let method = if rate.is_multiple_of(2) { "PUT" } else { "PATCH" };
                 match ask(&server, method, "/v1/topics/t", &headers, change.as_bytes()).0.status {
                     200 => break,
                     status => assert_eq!(status, 412),

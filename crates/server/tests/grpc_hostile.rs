@@ -74,7 +74,7 @@ fn an_empty_frame_behind_the_message_is_no_harm() {
 }
 
 #[test]
-fn messages_that_would_grow_when_read_are_counted_first() {
+fn g40_messages_that_would_grow_when_read_are_counted_first() {
     let server = Server::start();
     talk(async {
         let mut raw = Raw::of(&server).await;
@@ -99,7 +99,7 @@ fn messages_that_would_grow_when_read_are_counted_first() {
 }
 
 #[test]
-fn a_compressed_bomb_stays_small() {
+fn g40_a_compressed_bomb_stays_small() {
     let server = Server::start();
     talk(async {
         let mut raw = Raw::of(&server).await;
@@ -148,7 +148,7 @@ fn half_a_stream_is_refused_and_what_came_before_is_answered() {
 }
 
 #[test]
-fn a_frame_that_never_ends_times_out() {
+fn g50_a_frame_that_never_ends_times_out() {
     let server = Server::with(&[("http.body_idle_timeout", "200ms")]);
     talk(async {
         let mut raw = Raw::of(&server).await;

@@ -288,7 +288,7 @@ fn streams_end_as_unavailable_at_shutdown_and_the_server_ends_in_time() {
 }
 
 #[test]
-fn a_sender_that_reads_no_answers_is_stopped_and_others_are_not() {
+fn g40_a_sender_that_reads_no_answers_is_stopped_and_others_are_not() {
     let server = Server::with(&[("http.body_timeout", "50s"), ("http.body_idle_timeout", "50s")]);
     talk(async {
         let mut raw = Raw::of(&server).await;

@@ -150,7 +150,12 @@ fn a_lease_that_runs_out_makes_room() {
     assert_eq!(again["id"], first["id"]);
     assert_eq!(again["attempt"], 2);
     assert_eq!(settle(&server, "ack", &first), ["not_held"]);
-    assert_eq!(settle(&server, "ack", &again), ["acked"]);
+    // On a slow machine this lease may have run out too; then it came once more.
+    let mut last = again;
+    while settle(&server, "ack", &last) != ["acked"] {
+        last = message(&mut wire);
+        assert_eq!(last["id"], first["id"]);
+    }
 }
 
 #[test]
@@ -186,7 +191,7 @@ fn who_is_gone_is_given_nothing_more() {
 
 #[test]
 fn what_was_taken_for_a_reader_that_stops_reading_goes_back() {
-    let settings = [("http.body_idle_timeout", "1s"), ("store.durability", "os")];
+    let settings = [("http.body_idle_timeout", "3s"), ("store.durability", "os")];
     let server = started(&settings);
     let body = "x".repeat(100_000);
     for _ in 0..600 {

@@ -7,7 +7,7 @@
 mod support;
 mod tls_support;
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;

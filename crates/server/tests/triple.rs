@@ -65,7 +65,10 @@ fn a_refusal_has_its_status_and_its_words() {
     let server = Server::start();
     let (status, answer) = post(&server, SEND, &json!({ "topic": "a/b", "messages": [{}] }));
     assert_eq!((status, &answer["code"]), (400, &json!("invalid_argument")));
-    assert_eq!((&answer["punctual_code"], &answer["status"]), (&json!("invalid_topic_name"), &json!(3)));
+    assert_eq!(
+        (&answer["punctual_code"], &answer["status"]),
+        (&json!("invalid_topic_name"), &json!(3))
+    );
     assert!(answer["message"].is_string());
     let missing = json!({ "name": { "id": "x" } });
     let (status, answer) = post(&server, "/punctual.v1.MessageService/Cancel", &missing);

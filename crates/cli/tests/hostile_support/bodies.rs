@@ -240,17 +240,25 @@ fn explode(victim: &Victim, coding: &str, bomb: &[u8]) {
 }
 
 fn endless_line(victim: &Victim) -> Vec<TcpStream> {
-    for path in ["messages", "import"] {
-        let fields = "transfer-encoding: chunked\r\n";
-        let start = head(path, fields).replace("application/json", "application/x-ndjson");
+    let start = |path: &str| {
+        let start = head(path, "transfer-encoding: chunked\r\n");
         let mut stream = victim.connect();
-        stream.write_all(start.as_bytes()).unwrap();
+        stream.write_all(start.replace("json", "x-ndjson").as_bytes()).unwrap();
         stream.write_all(b"9\r\n{\"body\":\"\r\n").unwrap();
-        let mut chunk = b"10000\r\n".to_vec();
-        chunk.extend_from_slice(&[b'x'; 0x10000]);
-        chunk.extend_from_slice(b"\r\n");
-        let chunks = flood(&mut stream, &chunk);
-        assert!(chunks < 16_000, "a gigabyte was taken");
+        stream
+    };
+    let mut chunk = b"10000\r\n".to_vec();
+    chunk.extend_from_slice(&[b'x'; 0x10000]);
+    chunk.extend_from_slice(b"\r\n");
+    let chunks = flood(&mut start("messages"), &chunk);
+    assert!(chunks < 16_000, "a gigabyte was taken");
+    // A transfer may be as long as it likes; of a line that is too long nothing is kept.
+    let mut transfer = start("import");
+    for _ in 0..4000 {
+        transfer.write_all(&chunk).unwrap();
     }
+    transfer.write_all(b"0\r\n\r\n").unwrap();
+    let answer = until_closed(&mut transfer);
+    assert!(answer.contains("line_too_large"), "{answer}");
     Vec::new()
 }

@@ -30,6 +30,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "h2: answers that have a window of one byte", run: small_window },
     Attack { name: "gRPC: a message that says it is gigabytes", run: grpc_length },
     Attack { name: "gRPC: messages that drip", run: grpc_drip },
+    Attack { name: "gRPC: a gigabyte in kilobytes", run: grpc_bomb },
 ];
 
 const DATA: u8 = 0;
@@ -438,6 +439,27 @@ fn grpc_drip(victim: &Victim) -> Vec<TcpStream> {
             Err(_later) => {}
         }
         assert!(started.elapsed() < PATIENCE, "still waiting");
+    }
+    Vec::new()
+}
+
+fn grpc_bomb(victim: &Victim) -> Vec<TcpStream> {
+    let bomb = zstd::encode_all(&vec![0; 16 << 20][..], 19).unwrap().repeat(64);
+    let mut message = vec![1];
+    message.extend_from_slice(&u32::try_from(bomb.len()).unwrap().to_be_bytes());
+    message.extend_from_slice(&bomb);
+    for path in ["Send", "SendStream"] {
+        let mut connection = Connection::open(victim);
+        let path = format!("/punctual.v1.MessageService/{path}");
+        let coding = [GRPC, &[("grpc-encoding", "zstd")]].concat();
+        for number in 0..8 {
+            let stream = number * 2 + 1;
+            connection.send(HEADERS, END_HEADERS, stream, &head("POST", &path, &coding));
+            for piece in message.chunks(16_000) {
+                connection.send(DATA, 0, stream, piece);
+            }
+        }
+        assert!(connection.wait_for(HEADERS, 1).is_some(), "it is told");
     }
     Vec::new()
 }

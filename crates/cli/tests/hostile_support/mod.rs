@@ -48,9 +48,9 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ("PUNCTUAL_STORE__DURABILITY", "os"),
 ];
 
-/// Most memory the process may have with these settings: what requests may hold, what the store may
-/// use, what is read ahead on every connection, and what a broker takes that does nothing.
-pub const RSS_MAX: u64 = (64 + 64 + 8 + 128) << 20;
+/// Most memory the process may have with these settings: what may be held, as much again while it is
+/// made or moved, what the store may use, what is read ahead on every connection, and the rest.
+pub const RSS_MAX: u64 = (2 * 64 + 64 + 8 + 128) << 20;
 
 /// One attack. What it leaves open stays open until the witness was served once more.
 pub struct Attack {

@@ -61,7 +61,7 @@ where
     while !worker.is_done() {
         worker.begin(&handler);
         let wants_room = worker.ask();
-        let wake = worker.wake_at();
+        let wake = worker.wake_at(wants_room);
         let is_running = worker.ends_at.is_none();
         let Worker { link, handlers, .. } = &mut worker;
         tokio::select! {
@@ -288,10 +288,13 @@ impl Worker {
         }
     }
 
-    fn wake_at(&self) -> Option<Instant> {
+    /// When there is something to do without anything else happening. What cannot be asked for want
+    /// of room waits for that.
+    fn wake_at(&self, wants_room: bool) -> Option<Instant> {
         let now = Instant::now();
         let wait_to_open = (self.link.is_none() && now < self.open_at).then_some(self.open_at);
-        let desk = self.desk.wake_at().map(|at| wait_to_open.map_or(at, |open| open.max(at)));
+        let desk = self.desk.wake_at().filter(|_| !wants_room);
+        let desk = desk.map(|at| wait_to_open.map_or(at, |open| open.max(at)));
         let silence = (self.link.is_some() && self.desk.is_settling()).then(|| self.silent_at());
         [wait_to_open, desk, silence, self.ends_at].into_iter().flatten().min()
     }

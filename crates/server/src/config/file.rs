@@ -214,13 +214,9 @@ impl ConfigFile {
             let rest = rest.to_ascii_lowercase();
             let name = match rest.split_once("__") {
                 Some((section, key)) => format!("{section}.{key}"),
-                None => {
-                    let (section, key) = rest.split_once('_').unwrap_or((&rest, ""));
-                    if !KEYS.iter().any(|known| known.section() == section) {
-                        continue;
-                    }
-                    format!("{section}_{key}")
-                }
+                // One underscore instead of two; whatever else there is may be somebody else's.
+                None if find(&rest.replacen('_', ".", 1)).is_some() => rest,
+                None => continue,
             };
             if find(&name).is_none() {
                 let known = find(nearest(&name)).map(Key::variable).unwrap_or_default();

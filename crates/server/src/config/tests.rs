@@ -49,14 +49,20 @@ fn an_unknown_key_names_the_nearest() {
 
 #[test]
 fn an_unknown_variable_names_the_nearest() {
-    for variable in ["PUNCTUAL_STORE__DURABILTY", "PUNCTUAL_STORE_DURABILITY", "PUNCTUAL_STORE"] {
+    for variable in ["PUNCTUAL_STORE__DURABILTY", "PUNCTUAL_STORE_DURABILITY"] {
         let mut file = ConfigFile::default();
         let text = file.read_environment([(variable.to_owned(), "os".to_owned())]).unwrap_err();
         let text = text.to_string();
         assert!(text.contains(variable) && text.contains("PUNCTUAL_STORE__D"), "{text}");
     }
     let mut file = ConfigFile::default();
-    let others = ["PUNCTUAL_TOKEN", "PUNCTUAL_SERVER", "HTTP__LISTEN", "PUNCTUALITY_HTTP__X"];
+    let others = [
+        "PUNCTUAL_TOKEN",
+        "PUNCTUAL_SERVER",
+        "PUNCTUAL_PUSH_SECRET",
+        "HTTP__LISTEN",
+        "PUNCTUALITY_HTTP__X",
+    ];
     file.read_environment(others.map(|name| (name.to_owned(), "x".to_owned()))).unwrap();
 }
 

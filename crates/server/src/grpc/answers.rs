@@ -125,7 +125,7 @@ impl Body for Answers {
         {
             this.work = None;
             let mut trailers = HeaderMap::new();
-            status::write(outcome.as_ref().map(|()| ()), &mut trailers);
+            status::write(outcome.as_ref().copied(), &mut trailers);
             this.trailers = Some(trailers);
         }
         match this.poll_waiting(cx) {

@@ -15,10 +15,10 @@ use punctual_broker::audit::Entry;
 use punctual_model::TopicName;
 
 use crate::access::Caller;
+use crate::http::call::Call;
 use crate::http::page::take_limit;
 use crate::http::problem::{of_audit, of_broken_off};
 use crate::http::reply::{Reply, large_json};
-use crate::http::call::Call;
 use crate::http::shared::Shared;
 
 /// Longest text of a detail, in bytes; the rest is left out.

@@ -10,9 +10,9 @@ use punctual_model::limits::{DELAY_CEILING, JSON_DEPTH_MAX};
 
 use crate::http::audit;
 use crate::http::body::take_json;
+use crate::http::call::Call;
 use crate::http::problem::{of_broken_off, of_store};
 use crate::http::reply::{Reply, json};
-use crate::http::call::Call;
 use crate::http::time;
 
 /// Largest request to move time.

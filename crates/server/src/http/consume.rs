@@ -13,11 +13,11 @@ use punctual_model::limits::{
 use crate::access::Cost;
 use crate::http::asked::to_message;
 use crate::http::body::{Held, take_json};
+use crate::http::call::Call;
 use crate::http::groups::{blocking, found};
 use crate::http::messages::{READ_LIMITS, partition};
 use crate::http::problem::{of_group, of_invalid};
 use crate::http::reply::{Reply, json, json_text_holding};
-use crate::http::call::Call;
 use crate::http::time;
 
 /// Largest request with receipts.

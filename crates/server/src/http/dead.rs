@@ -16,12 +16,12 @@ use punctual_model::{Header, TopicName};
 use crate::access::{Permission, Target};
 use crate::http::audit;
 use crate::http::body::take_json;
+use crate::http::call::Call;
 use crate::http::groups::{blocking, found};
 use crate::http::messages::READ_LIMITS;
 use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
 use crate::http::problem::{of_broken_off, of_job};
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::call::Call;
 use crate::http::time;
 use crate::shown::content;
 

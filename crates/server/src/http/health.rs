@@ -4,8 +4,8 @@ use http::StatusCode;
 use punctual_api::{Code, Problem};
 use serde::Serialize;
 
-use crate::http::reply::{Reply, json};
 use crate::http::call::Call;
+use crate::http::reply::{Reply, json};
 
 #[derive(Serialize)]
 struct Status {

@@ -35,7 +35,7 @@ enum Room {
     /// We have nothing to send.
     Unasked,
     /// Not yet.
-    Awaited(Leaving),
+    Awaited(#[expect(dead_code, reason = "it tells the socket by being there")] Leaving),
 }
 
 impl Outgoing {

@@ -11,10 +11,10 @@ use punctual_broker::group::GroupLag;
 use punctual_model::{Buckets, TopicName};
 
 use crate::app::StoreFigures;
+use crate::http::call::Call;
 use crate::http::places::Standing;
 use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
-use crate::http::call::Call;
 use crate::http::topics::is_shown;
 use crate::push::Counts;
 use crate::trace;

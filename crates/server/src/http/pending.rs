@@ -9,11 +9,11 @@ use punctual_broker::series::describe;
 use punctual_broker::{Filter, Report};
 use punctual_model::State;
 
+use crate::http::call::Call;
 use crate::http::messages::known;
 use crate::http::page::{PAGE_BYTES_MAX, cursor_of, fitting, take_cursor, take_limit};
 use crate::http::problem::of_store;
 use crate::http::reply::{Reply, json, large_json};
-use crate::http::call::Call;
 use crate::http::time;
 use crate::shown::{report_view, series_view};
 

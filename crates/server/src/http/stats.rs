@@ -93,12 +93,11 @@ fn view(shared: &Shared, looked: Looked, limit: usize) -> StatsView {
     let Looked { mut stats, topics, mut lags, memory_bytes, store_bytes } = looked;
     let sum = |figure: fn(&GroupLag) -> u64| lags.iter().map(figure).fold(0, u64::saturating_add);
     let (started_at, since) = shared.started;
-    let uptime = u64::try_from(since.elapsed().as_secs()).unwrap_or(u64::MAX);
     let live = shared.live();
     let mut view = StatsView {
         now: shared.broker.now().to_string(),
         started_at: started_at.to_string(),
-        uptime: Span::from_secs(uptime).to_string(),
+        uptime: Span::from_secs(since.elapsed().as_secs()).to_string(),
         version: env!("CARGO_PKG_VERSION"),
         is_virtual: shared.broker.is_virtual(),
         topic_count: topics,

@@ -32,9 +32,9 @@ use crate::tasks::Tasks;
 
 pub(crate) use self::callback::Asking;
 pub(crate) use self::connect::Connector;
-pub(crate) use self::endpoint::URL_CHARS_MAX;
 pub use self::connect::TrustError;
 pub use self::endpoint::Allowed;
+pub(crate) use self::endpoint::URL_CHARS_MAX;
 pub(crate) use self::figures::{Counts, Figures};
 pub use self::sign::Secret;
 use self::sign::Signer;

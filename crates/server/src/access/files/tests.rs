@@ -23,8 +23,10 @@ fn apps(disk: &ForgetfulDisk) -> BTreeMap<String, AppRecord> {
     records.into_iter().map(|record| (record.key.to_string(), record)).collect()
 }
 
-/// What each of a row of changes leaves, and the changes themselves.
-fn steps() -> Vec<Box<dyn Fn(&mut AppFiles) -> io::Result<()>>> {
+type Step = Box<dyn Fn(&mut AppFiles) -> io::Result<()>>;
+
+/// Changes, one after the other.
+fn steps() -> Vec<Step> {
     vec![
         Box::new(|files| files.put(&app("a", "1"))),
         Box::new(|files| files.put(&app("b", "1"))),

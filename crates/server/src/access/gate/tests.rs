@@ -113,7 +113,7 @@ fn only_the_very_token_lets_in() {
         &format!("{key}.{}", &secret[1..]),
         &format!("{key}.{secret}.{secret}"),
         &format!("{key}.."),
-        &format!("{} {secret}", key),
+        &format!("{key} {secret}"),
         // A signed token of another kind with its signature left out.
         "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9.",
         "orders.0000000000000000000000000000000000000000000000000000000000000000",
