@@ -16,8 +16,8 @@ use crate::request::fields::Fields;
 use crate::request::value::{checked_depth, string};
 use crate::request::{NewMessage, OnConflict, ReadLimits, When, read_one};
 
-/// Longest receipt that is looked at, in bytes.
-pub(crate) const RECEIPT_BYTES_MAX: usize = 256;
+/// Longest receipt that is looked at, in characters.
+pub(crate) const RECEIPT_CHARS_MAX: usize = 256;
 
 /// What somebody wants to receive; what is not said has its default elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,10 +51,12 @@ pub struct WrittenReceipt<'a>(&'a str);
 
 impl<'a> WrittenReceipt<'a> {
     fn read(raw: &'a str) -> Result<Self, Problem> {
-        if string("a receipt", raw)?.len() <= RECEIPT_BYTES_MAX {
+        let text = string("a receipt", raw)?;
+        // No text has more characters than bytes.
+        if text.len() <= RECEIPT_CHARS_MAX || text.chars().nth(RECEIPT_CHARS_MAX).is_none() {
             return Ok(Self(raw));
         }
-        let detail = format!("a receipt has at most {RECEIPT_BYTES_MAX} characters");
+        let detail = format!("a receipt has at most {RECEIPT_CHARS_MAX} characters");
         Err(Problem::new(Code::InvalidField, detail))
     }
 

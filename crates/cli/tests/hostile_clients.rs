@@ -18,7 +18,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use hostile_support::{Attack, RSS_MAX, Victim, bodies, h2, heads, readers, tls, until_closed};
+use hostile_support::{Attack, RSS_MAX, Victim, bodies, frames, heads, readers, tls, until_closed};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 #[test]
@@ -38,7 +38,7 @@ fn g40_peers_that_do_not_read() {
 
 #[test]
 fn g50_frames_that_mean_no_good() {
-    Victim::start(&[]).suffer(h2::ATTACKS);
+    Victim::start(&[]).suffer(frames::ATTACKS);
 }
 
 /// What ten thousand connections may take beside the rest, in bytes: each its buffers and task.

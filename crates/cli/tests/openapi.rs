@@ -56,8 +56,8 @@ fn every_answer_is_as_the_document_says() {
         .start();
     // The same requests every time; `scripts/openapi-check.sh fuzz` makes as many others as one likes.
     let printed = check(&guarded, "fuzz", &["--max-examples", "3", "--seed", "1"]);
-    let cases = printed.lines().find_map(|line| line.trim().split_once(" generated"));
-    let cases: u32 = cases.and_then(|(count, _)| count.parse().ok()).unwrap_or(0);
+    let count = |line: &str| line.trim().split_once(" generated")?.0.parse::<u32>().ok();
+    let cases = printed.lines().find_map(count).unwrap_or(0);
     assert!(cases >= 5000, "{printed}");
     guarded.check_log();
 }

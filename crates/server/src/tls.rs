@@ -1,6 +1,6 @@
 //! TLS for a listener: the certificate, who must show one, and how both change while it runs.
 //!
-//! An [`Acceptor`] belongs to one listener and turns accepted connections into encrypted ones, all
+//! An `Acceptor` belongs to one listener and turns accepted connections into encrypted ones, all
 //! within the time for a handshake. Its files are read again when somebody asks and whenever they
 //! have changed. What cannot be used is reported and changes nothing: the listener goes on with
 //! what it has, and connections that are open are never touched. The provider of the ciphers is

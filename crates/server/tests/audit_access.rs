@@ -18,10 +18,11 @@ use support::Server;
 const TOPIC: &str = "/v1/topics/orders";
 const GROUP: &str = "/v1/topics/orders/groups/g";
 
+/// A request that is made first.
+type Before = (&'static str, &'static str, Value);
+
 /// What there must be, the request itself, and the word for it in the record.
-fn case(
-    operation: &str,
-) -> (Vec<(&'static str, &'static str, Value)>, (String, Value), &'static str) {
+fn case(operation: &str) -> (Vec<Before>, (String, Value), &'static str) {
     let topic = ("PUT", TOPIC, Value::Null);
     let group = ("PUT", GROUP, Value::Null);
     let app = ("POST", "/v1/apps", json!({"key": "app"}));

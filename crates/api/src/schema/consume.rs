@@ -6,7 +6,7 @@ use super::{
     Bounds, Named, Schema, count, id, id_asked, integer, list, named, object, span_asked, text,
     time, truth, word,
 };
-use crate::consume::RECEIPT_BYTES_MAX;
+use crate::consume::RECEIPT_CHARS_MAX;
 use crate::schema::message::{with_answered, with_content};
 
 pub(super) fn components(bounds: &Bounds) -> Named {
@@ -54,7 +54,7 @@ fn received() -> Schema {
 }
 
 fn receipts(bounds: &Bounds) -> Schema {
-    let receipt = text().set("maxLength", RECEIPT_BYTES_MAX);
+    let receipt = text().set("maxLength", RECEIPT_CHARS_MAX);
     object()
         .with("receipts", list(receipt).items(1, bounds.receipts))
         .example(json!({"receipts": ["0k3…"]}))

@@ -16,7 +16,7 @@
 )]
 
 pub mod bodies;
-pub mod h2;
+pub mod frames;
 pub mod heads;
 pub mod readers;
 pub mod tls;

