@@ -152,7 +152,7 @@ fn bad_lists_and_bulk_changes() {
         ("series?limit=0", "invalid_parameter"),
         ("series?state=paused", "unknown_field"),
         ("forecast?from=1", "unknown_field"),
-        ("scheduled/jobs?limit=1", "unknown_field"),
+        ("scheduled/jobs?limit=0", "invalid_parameter"),
     ] {
         refused(path, &server.get(&format!("{TOPIC}/{path}")), 400, code);
     }
@@ -205,7 +205,7 @@ fn bad_lists_and_bulk_changes() {
         refused(path, &server.get(&format!("/v1/topics/absent/{path}")), 404, "topic_not_found");
     }
     assert_eq!(server.get(&format!("{TOPIC}/scheduled")).json()["messages"][0]["version"], 1);
-    assert_eq!(server.get(&format!("{TOPIC}/scheduled/jobs")).json(), json!({"jobs": []}));
+    assert_eq!(server.get(&format!("{TOPIC}/scheduled/jobs")).json(), json!({"jobs": [], "next": null}));
 }
 
 #[test]
