@@ -3,7 +3,6 @@
 //! What is to change is put as it would be written over HTTP, so that one place judges it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use prost_types::Duration as WireDuration;
 use punctual_api::group::{GroupChange, PushChange, RetryChange};
@@ -15,12 +14,12 @@ use punctual_model::ports::GroupError;
 use punctual_model::{Group, TopicName};
 use punctual_proto::v1;
 
-use crate::access::{Permission, Target};
+use crate::access::Target;
 use crate::grpc::call::Asked;
 use crate::grpc::messages::limit;
 use crate::grpc::time::{self, duration, timestamp};
 use crate::http::audit;
-use crate::http::groups::{blocking, changed, read_cursor, told};
+use crate::http::groups::{blocking, changed, read_cursor, told, visible};
 use crate::http::messages::known;
 use crate::http::problem::of_group;
 
@@ -38,21 +37,9 @@ pub(crate) async fn list(
     if let Some(topic) = &topic {
         known(&asked.shared, topic)?;
     }
-    let mut all = asked.shared.broker.consumers().list();
-    let caller = asked.caller();
-    all.retain(|(name, group)| {
-        topic.as_ref().is_none_or(|topic| topic == name)
-            && caller.may(Permission::See, Target::Group(name, &group.name))
-    });
-    all.sort_by(|a, b| (&a.0, &a.1.name).cmp(&(&b.0, &b.1.name)));
-    let past = |(topic, group): &(TopicName, Arc<Group>)| {
-        after.as_ref().is_some_and(|after| (topic, &group.name) <= (&after.0, &after.1))
-    };
-    let start = all.partition_point(past);
-    let page = all.get(start..).unwrap_or_default();
-    let shown = page.get(..limit).unwrap_or(page);
-    let last = shown.last().filter(|_| shown.len() < page.len());
-    let next = last.map(|(topic, group)| format!("{topic}/{}", group.name)).unwrap_or_default();
+    let page = (after, limit);
+    let (shown, next) = visible(&asked.shared, asked.caller(), topic.as_ref(), page);
+    let next = next.unwrap_or_default();
     let groups = shown.iter().map(|(topic, group)| view(topic, group, None)).collect();
     Ok(v1::ListGroupsResponse { groups, next })
 }

@@ -18,7 +18,7 @@ use punctual_model::limits::{
 use punctual_model::ports::GroupError;
 use punctual_model::{Group, GroupName, GroupSettings, Partition, Span, Timestamp, TopicName};
 
-use crate::access::{Permission, Target};
+use crate::access::{Caller, Permission, Target};
 use crate::http::audit::{self, Asker};
 use crate::http::body::take_json;
 use crate::http::call::Call;
@@ -69,23 +69,31 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
         let known = call.shared.broker.topics().by_name(topic);
         known.filter(|topic| super::topics::is_shown(topic)).ok_or(Code::TopicNotFound)?;
     }
-    let mut all = call.shared.broker.consumers().list();
-    let caller = call.caller();
+    let (shown, next) = visible(&call.shared, call.caller(), topic.as_ref(), (after, limit));
+    let groups = shown.iter().map(|(topic, group)| view(topic, group, None)).collect();
+    large_json(&call.shared, &GroupList { groups, next })
+}
+
+/// The groups behind that one that the caller may see, of one topic or of all, in order; and the
+/// cursor to go on from, if more follow.
+pub(crate) fn visible(
+    shared: &Shared,
+    caller: &Caller,
+    topic: Option<&TopicName>,
+    (after, limit): (Option<(TopicName, GroupName)>, usize),
+) -> (Vec<(TopicName, Arc<Group>)>, Option<String>) {
+    let mut all = shared.broker.consumers().list();
     all.retain(|(name, group)| {
-        topic.as_ref().is_none_or(|topic| topic == name)
+        topic.is_none_or(|topic| topic == name)
+            && after.as_ref().is_none_or(|after| (name, &group.name) > (&after.0, &after.1))
             && caller.may(Permission::See, Target::Group(name, &group.name))
     });
     all.sort_by(|a, b| (&a.0, &a.1.name).cmp(&(&b.0, &b.1.name)));
-    let past = |(topic, group): &(TopicName, Arc<Group>)| {
-        after.as_ref().is_some_and(|after| (topic, &group.name) <= (&after.0, &after.1))
-    };
-    let start = all.partition_point(past);
-    let page = all.get(start..).unwrap_or_default();
-    let shown = page.get(..limit).unwrap_or(page);
-    let last = shown.last().filter(|_| shown.len() < page.len());
+    let is_last = all.len() <= limit;
+    all.truncate(limit);
+    let last = all.last().filter(|_| !is_last);
     let next = last.map(|(topic, group)| format!("{topic}/{}", group.name));
-    let groups = shown.iter().map(|(topic, group)| view(topic, group, None)).collect();
-    large_json(&call.shared, &GroupList { groups, next })
+    (all, next)
 }
 
 /// A cursor is the last group of the page; a slash is in no name.
