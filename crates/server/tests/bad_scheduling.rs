@@ -205,10 +205,8 @@ fn bad_lists_and_bulk_changes() {
         refused(path, &server.get(&format!("/v1/topics/absent/{path}")), 404, "topic_not_found");
     }
     assert_eq!(server.get(&format!("{TOPIC}/scheduled")).json()["messages"][0]["version"], 1);
-    assert_eq!(
-        server.get(&format!("{TOPIC}/scheduled/jobs")).json(),
-        json!({"jobs": [], "next": null})
-    );
+    let jobs = server.get(&format!("{TOPIC}/scheduled/jobs")).json();
+    assert_eq!(jobs, json!({"jobs": [], "next": null}));
 }
 
 #[test]
