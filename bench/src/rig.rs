@@ -80,7 +80,7 @@ impl Rig {
         let topics: Arc<dyn Topics> = Arc::<Engine>::clone(&engine);
         let groups: Arc<dyn Groups> = Arc::<Engine>::clone(&engine);
         let (timeline, outlet) = (Arc::clone(&engine), Arc::clone(&watch));
-        let parts = Parts { timeline, outlet, topics, groups, clock };
+        let parts = Parts { timeline, outlet, topics, groups, records: None, clock };
         let broker = Broker::start(BrokerOptions::default(), parts)?;
         Ok(Self { broker, watch, engine })
     }

@@ -11,7 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("proto", &[]),
     ("kafka-wire", &[]),
-    ("engine", &["model"]),
+    ("engine", &["model", "kafka-wire"]),
     ("broker", &["model"]),
     ("cluster", &["model"]),
     ("testkit", &["model", "engine"]),

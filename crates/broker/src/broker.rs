@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use futures_channel::oneshot;
 use parking_lot::Mutex;
-use punctual_model::ports::{Groups, Outlet, StoreError, Timeline, Topics};
+use punctual_model::ports::{Groups, Outlet, Records, StoreError, Timeline, Topics};
 use punctual_model::{Clock, Lane, Span, Timestamp, TopicId, TopicKind, limits};
 
 use crate::audit::{Silent, Sink};
@@ -84,6 +84,7 @@ pub(crate) struct Shared<T> {
     pub(crate) placing: Arc<Placing>,
     pub(crate) bulk: BulkJobs,
     pub(crate) consumers: Consumers,
+    pub(crate) records: Option<Arc<dyn Records>>,
     keeper: Keeper<T>,
     series: series::Desk,
     transactions: transaction::Desk<T>,
@@ -115,6 +116,8 @@ pub struct Parts<T, O> {
     pub topics: Arc<dyn Topics>,
     /// The groups that consume them.
     pub groups: Arc<dyn Groups>,
+    /// The logs of the topics, where they are here.
+    pub records: Option<Arc<dyn Records>>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
 }
@@ -131,7 +134,7 @@ impl<T: Timeline> Broker<T> {
     /// # Errors
     /// As the operating system says when it has no thread left.
     pub fn start<O: Outlet>(options: Options, parts: Parts<T, O>) -> io::Result<Self> {
-        let Parts { timeline, outlet, topics, groups, clock } = parts;
+        let Parts { timeline, outlet, topics, groups, records, clock } = parts;
         let time = Arc::new(BrokerTime::new(clock));
         let counters = Arc::new(Counters::default());
         let bounds = Arc::new(InForce::new(&options));
@@ -174,6 +177,7 @@ impl<T: Timeline> Broker<T> {
             placing,
             bulk: BulkJobs::default(),
             consumers,
+            records,
             keeper,
             series,
             transactions,

@@ -17,6 +17,7 @@ mod pace;
 mod moves;
 mod resume;
 pub mod deliver;
+mod arrivals;
 mod control;
 pub mod activity;
 pub mod series;
@@ -33,6 +34,7 @@ pub mod stats;
 mod broker;
 mod virtual_time;
 
+pub use arrivals::Arrivals;
 pub use bounds::Bounds;
 pub use broker::{Broker, Options, Parts};
 pub use bulk::{Bulk, BulkError, BulkId, BulkIdError, BulkReport, BulkState, BulkWork, Shift};

@@ -38,6 +38,7 @@ where
         outlet: Arc::clone(&store),
         topics: Arc::clone(&store) as Arc<dyn Topics>,
         groups: store as Arc<dyn Groups>,
+        records: None,
         clock,
     };
     Broker::start(Options::default(), parts).unwrap()

@@ -185,6 +185,7 @@ fn gather(options: &ServeOptions) -> anyhow::Result<ConfigFile> {
     for (name, flag, value) in [
         ("store.data", "--data", &options.data),
         ("http.listen", "--http", &options.http),
+        ("kafka.listen", "--kafka", &options.kafka),
         ("store.durability", "--durability", &options.durability),
     ] {
         if let Some(value) = value {

@@ -47,6 +47,9 @@ pub struct Header {
 pub struct Sequence(u64);
 
 impl Sequence {
+    /// Set in sequences that stand for an offset.
+    const OFFSET_BIT: u64 = 1 << 54;
+
     /// The largest sequence: 56 bits.
     pub const MAX: Self = Self((1 << 56) - 1);
 
@@ -60,6 +63,20 @@ impl Sequence {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
+    }
+
+    /// The sequence of a record that a producer put into a log itself, at this offset; `None` above
+    /// 54 bits. Sequences of entries stay below these.
+    #[must_use]
+    pub const fn of_offset(offset: u64) -> Option<Self> {
+        if offset < Self::OFFSET_BIT { Some(Self(Self::OFFSET_BIT | offset)) } else { None }
+    }
+
+    /// The offset, if this is the sequence of a record that never was an entry.
+    #[must_use]
+    pub const fn offset(self) -> Option<u64> {
+        let marks = Self::OFFSET_BIT | Lane::RETRY_BIT;
+        if self.0 & marks == Self::OFFSET_BIT { Some(self.0 & !marks) } else { None }
     }
 
     /// The lane this sequence belongs to.

@@ -6,6 +6,7 @@
 //! may block on the disk, so it is called from threads that may block.
 
 mod orders;
+mod records;
 
 use std::fmt;
 use std::future::Future;
@@ -23,6 +24,7 @@ use crate::time::Timestamp;
 use crate::topic::{Partition, TopicId, TopicKind, TopicName, TopicSettings};
 
 pub use orders::{Done, Forecast, OnConflict, Order, Refusal, Revised};
+pub use records::{Append, AppendError, Appended, Records, Slice, SliceError, SliceFile, Stamped};
 
 /// Everything that is still to come, durable.
 ///

@@ -241,6 +241,7 @@ fn open(
         outlet: Arc::clone(&engine),
         topics: Arc::clone(&engine) as Arc<dyn Topics>,
         groups: Arc::clone(&engine) as Arc<dyn Groups>,
+        records: None,
         clock,
     };
     let options = Options {

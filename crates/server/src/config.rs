@@ -9,6 +9,7 @@ mod keys;
 mod file;
 mod values;
 mod auth;
+mod kafka;
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use url::Url;
 
 pub use self::auth::{AdminToken, AuthConfig};
 pub use self::file::{ConfigError, ConfigFile, HIDDEN, Source, Written};
+pub use self::kafka::{Advertised, KafkaConfig};
 pub use self::keys::{KEYS, Key, Kind};
 pub use self::reference::{effective, reference};
 pub use self::values::Levels;
@@ -37,7 +39,9 @@ use crate::push::{Allowed, Secret};
 pub struct Config {
     /// The HTTP listener.
     pub http: HttpConfig,
-    /// TLS on the listener, if it is served.
+    /// The listener for Kafka clients.
+    pub kafka: KafkaConfig,
+    /// TLS on the listeners, if it is served.
     pub tls: Option<TlsConfig>,
     /// Who may call.
     pub auth: AuthConfig,
@@ -203,6 +207,7 @@ impl TryFrom<&ConfigFile> for Config {
     fn try_from(file: &ConfigFile) -> Result<Self, ConfigError> {
         let config = Self {
             http: http(file)?,
+            kafka: kafka::read(file)?,
             tls: tls(file)?,
             auth: AuthConfig {
                 enabled: file.get("auth.enabled", truth)?,
@@ -239,6 +244,7 @@ impl TryFrom<&ConfigFile> for Config {
             virtual_time: None,
         };
         check_reach(file, &config)?;
+        kafka::check_reach(file, &config)?;
         check_traces(file, &config)?;
         Ok(config)
     }

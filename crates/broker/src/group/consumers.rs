@@ -13,13 +13,16 @@ use futures_channel::oneshot;
 use parking_lot::{Mutex, RwLock};
 use punctual_model::group::{Group, Start};
 use punctual_model::ports::{Armed, GroupError, Groups, StoreError, Topic, TopicError, Topics};
-use punctual_model::{GroupId, GroupName, GroupSettings, TopicId, TopicName, TopicSettings};
+use punctual_model::{
+    GroupId, GroupName, GroupSettings, Partition, TopicId, TopicName, TopicSettings,
+};
 
 use super::Consumer;
 use super::alarms::Alarms;
 use super::overflow::{NotAdmitted, Overflow};
 use super::running::{Core, Pending, Running};
 use super::waiters::{Available, Waiters};
+use crate::arrivals::Arrivals;
 use crate::bounds::InForce;
 use crate::stats::Counters;
 use crate::time::BrokerTime;
@@ -39,6 +42,7 @@ struct Inner {
     making: Mutex<()>,
     /// Those who wait for a change of which groups there are.
     watchers: Arc<Waiters>,
+    arrivals: Arrivals,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -107,6 +111,7 @@ impl Consumers {
             running: RwLock::default(),
             making: Mutex::default(),
             watchers: Arc::default(),
+            arrivals: Arrivals::default(),
             thread: Mutex::default(),
         };
         let consumers = Self { inner: Arc::new(inner) };
@@ -306,10 +311,33 @@ impl Consumers {
         drop(table);
         gone.iter().for_each(|running| running.end());
         self.inner.watchers.wake_all();
+        self.inner.arrivals.wake_all();
+    }
+
+    /// Those who wait for a topic's log to grow.
+    #[must_use]
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.inner.arrivals
+    }
+
+    /// A producer has put so many messages into the log of a partition itself.
+    pub(crate) fn appended(&self, topic: TopicId, partition: Partition, count: usize) {
+        self.inner.arrivals.wake(topic);
+        let table = self.inner.running.read();
+        let Some(groups) = table.by_topic.get(&topic) else { return };
+        let mut partitions = vec![false; usize::from(partition.get()) + 1];
+        partitions[usize::from(partition.get())] = true;
+        for running in groups {
+            running.delivered(topic, &partitions, count);
+        }
+        self.inner.overflow.delivered(topic);
     }
 
     /// The outlet has taken these messages.
     pub fn delivered(&self, batch: &[Armed]) {
+        for row in batch.chunk_by(|a, b| a.topic == b.topic) {
+            row.first().into_iter().for_each(|armed| self.inner.arrivals.wake(armed.topic));
+        }
         let table = self.inner.running.read();
         if table.by_id.is_empty() {
             return;

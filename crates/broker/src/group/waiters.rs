@@ -47,6 +47,11 @@ impl Waiters {
         Available { waiters: Arc::clone(self), number, receiver, done: false }
     }
 
+    /// Whether nobody waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inner.lock().waiting.is_empty()
+    }
+
     /// Wakes up to `count` of those who have waited longest.
     pub(crate) fn wake(&self, count: usize) {
         for _ in 0..count {

@@ -78,6 +78,7 @@ impl<S: Store> House<S> {
             outlet: Arc::clone(&gate),
             topics: Arc::clone(&store) as Arc<dyn Topics>,
             groups: store,
+            records: None,
             clock: Arc::new(SystemClock::new()),
         };
         let broker = Broker::start(options, parts).unwrap();

@@ -74,6 +74,7 @@ impl Market {
             outlet: Arc::new(Punctual { inner: store.clone(), clock: clock.clone() }),
             topics: Arc::new(store.clone()),
             groups: Arc::clone(&valve) as Arc<dyn Groups>,
+            records: None,
             clock: Arc::new(clock.clone()),
         };
         let broker = Broker::start(options, parts).unwrap();

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use self::Kind::{Address, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth};
+use self::Kind::{Address, AddressOrOff, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,8 @@ impl Key {
 pub enum Kind {
     /// An address and a port.
     Address,
+    /// An address and a port, or `off`.
+    AddressOrOff,
     /// `true` or `false`.
     Truth,
     /// A whole number.
@@ -79,6 +81,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("address and port"),
+            Self::AddressOrOff => f.write_str("address and port, or off"),
             Self::Truth => f.write_str("true or false"),
             Self::Count => f.write_str("whole number"),
             Self::Fraction => f.write_str("number from 0 to 1"),
@@ -113,6 +116,16 @@ pub const KEYS: &[Key] = &[
     key("http.body_timeout", Time, "2m", "longest time for a request's body to arrive, and for an answer or a piece of one to leave").live(),
     key("http.drain_timeout", Time, "10s", "longest time requests under way are waited for at the end").live(),
     key("http.held_bytes_max", Bytes, "128MiB", "most bytes of requests held at one time"),
+    key("kafka.listen", AddressOrOff, "127.0.0.1:9092", "address of the listener for Kafka clients, or `off`; one that others can reach needs `auth.enabled`"),
+    key("kafka.insecure", Truth, "false", "whether an address that others can reach may be served to Kafka clients without TLS; SASL PLAIN is refused there all the same, unless something in front of the server does TLS and hands on from this machine"),
+    key("kafka.advertised", Text, "", "name and port that Kafka clients are told to connect to, like `broker.example:9092`; by default the address they came to"),
+    key("kafka.connections_max", Count, "1024", "most connections of Kafka clients at one time").live(),
+    key("kafka.connections_per_address_max", Count, "0", "most of them at one time from one address; 0 for no such cap").live(),
+    key("kafka.idle_timeout", Time, "10m", "longest time a connection may wait for its next request, and a client may leave an answer unread").live(),
+    key("kafka.request_timeout", Time, "2m", "longest time for a request to arrive once it has begun").live(),
+    key("kafka.stranger_timeout", Time, "1m", "longest time a client may take to show who it is").live(),
+    key("kafka.request_bytes_max", Bytes, "40MiB", "largest request of a Kafka client").live(),
+    key("kafka.held_bytes_max", Bytes, "128MiB", "most bytes of requests of Kafka clients held at one time; past it nothing more is read"),
     key("tls.cert_file", Path, "", "PEM file of the server's certificate and those between it and its authority; with it everything is served over TLS"),
     key("tls.key_file", Path, "", "PEM file of the certificate's private key"),
     key("tls.client_ca_file", Path, "", "PEM file of the authorities whose client certificates are accepted"),

@@ -23,6 +23,14 @@ pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_not_one| "it is an address and a port: 127.0.0.1:7070".to_owned())
 }
 
+/// An address, or `off`.
+pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+    match text {
+        "off" => Ok(None),
+        text => address(text).map(Some).map_err(|refusal| format!("{refusal}, or off")),
+    }
+}
+
 pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     Ok(items.map(str::to_ascii_lowercase).collect())
