@@ -10,7 +10,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tools="${CARGO_TARGET_DIR:-target}/openapi-check/1"
+# Some of its programs start others from a directory of their own.
+tools="$(realpath -m "${CARGO_TARGET_DIR:-target}")/openapi-check/1"
 packages=(schemathesis==4.32.5 openapi-spec-validator==0.9.0 openapi-python-client==0.29.1)
 
 if [ ! -x "$tools/bin/schemathesis" ]; then
