@@ -118,7 +118,8 @@ fn g40_a_compressed_bomb_stays_small() {
         assert_eq!(told.expect("a refusal"), "request_too_large");
         let headers = [("content-type", GRPC), ("grpc-encoding", "deflate")];
         let (mut to, answer) = raw.open(SEND, &headers).await;
-        to.send_data(Bytes::new(), true).expect("it is open");
+        // Refused by its head already, the stream may be over before its end is sent.
+        let _sent = to.send_data(Bytes::new(), true);
         let parts = answer.await.expect("an answer").into_parts().0;
         assert_eq!(parts.headers["grpc-status"], "12", "unknown codings are unimplemented");
     });
