@@ -29,6 +29,7 @@ mod retries;
 mod acked_set;
 mod attacks;
 mod hostile;
+mod kafka;
 mod quick;
 
 use std::process::ExitCode;
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         Scenario::Retries(options) => retries::run(&common, &options),
         Scenario::AckedSet(options) => acked_set::run(&common, &options),
         Scenario::Hostile(options) => hostile::run(&common, &options),
+        Scenario::Kafka(options) => kafka::run(&common, &options),
+        Scenario::SendFile(options) => kafka::send_file(&options),
         Scenario::All(options) => quick::run(&common, &options),
     };
     match outcome {

@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use punctual_broker::{Broker, Options as BrokerOptions, Parts};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Engine, Options};
-use punctual_model::ports::{Armed, Groups, Outlet, StoreError, Topics};
+use punctual_model::ports::{Armed, Groups, Outlet, Records, StoreError, Topics};
 use punctual_model::{Clock, SystemClock, Timestamp, TopicId};
 use tempfile::TempDir;
 
@@ -79,8 +79,9 @@ impl Rig {
         let watch = Arc::new(Watch::new(Arc::clone(&engine)));
         let topics: Arc<dyn Topics> = Arc::<Engine>::clone(&engine);
         let groups: Arc<dyn Groups> = Arc::<Engine>::clone(&engine);
+        let records: Arc<dyn Records> = Arc::<Engine>::clone(&engine);
         let (timeline, outlet) = (Arc::clone(&engine), Arc::clone(&watch));
-        let parts = Parts { timeline, outlet, topics, groups, records: None, clock };
+        let parts = Parts { timeline, outlet, topics, groups, records: Some(records), clock };
         let broker = Broker::start(BrokerOptions::default(), parts)?;
         Ok(Self { broker, watch, engine })
     }

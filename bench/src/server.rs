@@ -28,6 +28,8 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Where it listens for Kafka clients.
+    pub(crate) kafka: SocketAddr,
 }
 
 impl Server {
@@ -44,10 +46,12 @@ impl Server {
         variables: &[(&str, String)],
     ) -> Result<Self> {
         let binary = binary(options)?;
-        // Free a moment ago; somebody else taking it meanwhile shows as a server that ends.
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        // Free a moment ago; somebody else taking one meanwhile shows as a server that ends.
+        let held = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let [address, kafka] = held.map(|held| held.and_then(|held| held.local_addr()));
+        let (address, kafka) = (address?, kafka?);
         let child = Command::new(&binary)
-            .args(["serve", "--http", &address.to_string()])
+            .args(["serve", "--http", &address.to_string(), "--kafka", &kafka.to_string()])
             .args(["--durability", common.durability.word(), "--data"])
             .arg(dir)
             .envs(variables.iter().map(|(name, value)| (name, value)))
@@ -55,7 +59,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("{}", binary.display()))?;
-        let mut server = Self { child, address };
+        let mut server = Self { child, address, kafka };
         let clock = SystemClock::new();
         while TcpStream::connect(address).is_err() {
             let ended = server.child.try_wait()?;

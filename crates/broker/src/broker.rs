@@ -197,6 +197,12 @@ impl<T: Timeline> Broker<T> {
         &self.shared.topics
     }
 
+    /// The logs of the topics, where they are here. Calls may block on the disk.
+    #[must_use]
+    pub fn local_records(&self) -> Option<&Arc<dyn Records>> {
+        self.shared.records.as_ref()
+    }
+
     /// Settings of topics were changed, or topics deleted. Does not block on the disk.
     pub fn topics_changed(&self) {
         self.shared.consumers.topics_changed();

@@ -243,7 +243,11 @@ impl<T: Timeline> Broker<T> {
         })
     }
 
-    pub(crate) async fn topic_for_use(
+    /// The topic of that name; it is made where topics are made on use.
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    pub async fn topic_for_use(
         &self,
         name: &TopicName,
     ) -> Result<Arc<Topic>, ScheduleError> {

@@ -81,6 +81,9 @@ pub(crate) struct ServeOptions {
     /// Address of the HTTP listener [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// Address of the listener for Kafka clients, or off [default: 127.0.0.1:9092]
+    #[arg(long, value_name = "ADDR|off")]
+    pub(crate) kafka: Option<String>,
     /// When a message is on disk: fsync, interval or os [default: fsync]
     #[arg(long, value_name = "HOW")]
     pub(crate) durability: Option<String>,

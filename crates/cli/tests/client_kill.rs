@@ -14,14 +14,13 @@
 mod process_support;
 
 use std::collections::{HashMap, HashSet};
-use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use process_support::dice::Dice;
 use process_support::process::{Launch, Process};
-use process_support::{PATIENCE, number_from_environment, wait_for};
+use process_support::{PATIENCE, free_address, number_from_environment, wait_for};
 use punctual_client::{Client, Failure, Message, Producer};
 use tempfile::TempDir;
 
@@ -34,16 +33,6 @@ const TOPIC: &str = "orders";
 
 /// Which ids each body was delivered with, and how often.
 type Deliveries = Arc<Mutex<HashMap<String, Vec<String>>>>;
-
-/// A free port that no outgoing connection is given, so that a client which knocks while the server
-/// is down never meets itself.
-fn free_address(dice: &mut Dice) -> SocketAddr {
-    let attempt = || {
-        let port = u16::try_from(dice.within(20_000, 32_000)).unwrap();
-        TcpListener::bind(("127.0.0.1", port)).ok()?.local_addr().ok()
-    };
-    wait_for("a free port", attempt).0
-}
 
 /// What one task sent: bodies with the ids that were answered.
 struct Sent {

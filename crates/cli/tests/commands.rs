@@ -120,8 +120,8 @@ fn g1_what_was_acknowledged_survives_a_kill() {
 fn g8_a_second_server_on_the_same_data_is_refused() {
     let server = Server::start();
     let data = server.data.as_ref().unwrap().path().join("data");
-    let serve = punctual().args(["serve", "--http", "127.0.0.1:0", "--data"]).arg(&data).output();
-    let second = serve.unwrap();
+    let serve = ["serve", "--http", "127.0.0.1:0", "--kafka", "127.0.0.1:0", "--data"];
+    let second = punctual().args(serve).arg(&data).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second.stderr).contains("in use"), "{}", text(&second.stderr));
     server.json(&["send", "t", "still here", "--delay", "1h"]);

@@ -6,7 +6,8 @@
 //! ```text
 //! magic 8 · version u32 · crc32c u32 (of the rest) · length u64 · generation u64 · journal u64 ·
 //! journal end u64 · next run u64 · next topic u64 · period start u64 · topics · log ends ·
-//! groups · message lane · retry lane · count varint, numbers of the files of ids u64 … · levels
+//! groups · message lane · retry lane · count varint, numbers of the files of ids u64 … · levels ·
+//! producers
 //! lane: first sequence of the tables u64 · next sequence u64 · table ended (set) ·
 //!       cancelled (set) · cancelled before (set) · cancelled long ago (set) · runs
 //! set: length u64 · portable roaring treemap
@@ -26,10 +27,12 @@ use crate::groups::Groups;
 use crate::journal::Position;
 use crate::journal::change;
 use crate::lanes::PerLane;
-use crate::log::LogEnd;
+use crate::log::{LogEnd, Producers};
 
 const MAGIC: &[u8; 8] = b"PUNCTCHK";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
+/// The version of format 3: no producers, less said of the ends of logs.
+const VERSION_3: u32 = 3;
 /// The version of format 2: no own ids, no levels.
 const VERSION_2: u32 = 2;
 /// The version of format 1: one lane, no groups.
@@ -63,6 +66,8 @@ pub(crate) struct Checkpoint {
     pub ids: Vec<u64>,
     /// The delay levels.
     pub levels: DelayLevels,
+    /// Who sent what.
+    pub producers: Producers,
 }
 
 /// A lane as the checkpoint remembers it.
@@ -193,7 +198,8 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
     for end in &checkpoint.log_ends {
         out.extend_from_slice(&end.topic.get().to_le_bytes());
         out.extend_from_slice(&end.partition.get().to_le_bytes());
-        for number in [end.segment, end.bytes, end.offset] {
+        let (largest, last) = (optional(end.largest), optional(end.last));
+        for number in [end.segment, end.bytes, end.offset, largest, last, end.start, end.known] {
             out.extend_from_slice(&number.to_le_bytes());
         }
     }
@@ -206,6 +212,7 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
         out.extend_from_slice(&number.to_le_bytes());
     }
     change::encode_levels(&mut out, &checkpoint.levels);
+    checkpoint.producers.encode(&mut out);
     let length = (out.len() - FRONT) as u64;
     let checksum = crc32c::crc32c(out.get(FRONT..).unwrap_or_default());
     let mut front = Vec::with_capacity(FRONT);
@@ -217,6 +224,11 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
         place.copy_from_slice(&front);
     }
     Ok(out)
+}
+
+/// A time as a number; all ones for none.
+fn optional(time: Option<Timestamp>) -> u64 {
+    time.map_or(u64::MAX, Timestamp::as_millis)
 }
 
 fn put_lane(out: &mut Vec<u8>, lane: &SavedLane) -> io::Result<()> {
@@ -256,12 +268,15 @@ fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
         return Err(Malformed);
     }
     match version {
-        VERSION => {
+        VERSION | VERSION_3 => {
             let mut checkpoint = decode_shared(rest, version)?;
             for _ in 0..codec::get_length(rest)? {
                 checkpoint.ids.push(codec::get_u64(rest)?);
             }
             checkpoint.levels = change::decode_levels(rest)?;
+            if version == VERSION {
+                checkpoint.producers = Producers::decode(rest)?;
+            }
             Ok(checkpoint)
         }
         VERSION_2 => decode_shared(rest, version),
@@ -287,7 +302,7 @@ fn decode_shared(rest: &mut &[u8], version: u32) -> Result<Checkpoint, Malformed
             _ => change::decode_topic(rest)?,
         });
     }
-    checkpoint.log_ends = get_log_ends(rest)?;
+    checkpoint.log_ends = get_log_ends(rest, version)?;
     checkpoint.groups = Groups::decode(rest)?;
     checkpoint.lanes = PerLane::try_new(|lane| get_lane(rest, lane, version))?;
     Ok(checkpoint)
@@ -309,7 +324,7 @@ fn decode_old(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
     for _ in 0..codec::get_length(rest)? {
         topics.push(change::decode_old_topic(rest)?);
     }
-    let log_ends = get_log_ends(rest)?;
+    let log_ends = get_log_ends(rest, OLD_VERSION)?;
     for _ in 0..codec::get_length(rest)? {
         message.runs.push(get_run(rest)?);
     }
@@ -329,16 +344,27 @@ fn decode_old(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
     })
 }
 
-fn get_log_ends(rest: &mut &[u8]) -> Result<Vec<LogEnd>, Malformed> {
+fn get_log_ends(rest: &mut &[u8], version: u32) -> Result<Vec<LogEnd>, Malformed> {
     let mut ends = Vec::new();
     for _ in 0..codec::get_length(rest)? {
-        ends.push(LogEnd {
+        let mut end = LogEnd {
             topic: TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?,
             partition: Partition::new(codec::get_u16(rest)?).ok_or(Malformed)?,
             segment: codec::get_u64(rest)?,
             bytes: codec::get_u64(rest)?,
             offset: codec::get_u64(rest)?,
-        });
+            largest: None,
+            last: None,
+            start: 0,
+            known: 0,
+        };
+        if version == VERSION {
+            end.largest = Timestamp::from_millis(codec::get_u64(rest)?);
+            end.last = Timestamp::from_millis(codec::get_u64(rest)?);
+            end.start = codec::get_u64(rest)?;
+            end.known = codec::get_u64(rest)?;
+        }
+        ends.push(end);
     }
     Ok(ends)
 }

@@ -8,7 +8,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,6 +131,11 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Bytes that will be read in a moment. A hint, nothing more.
     fn expect(&self, offset: u64, len: u64) {
         let _hint = (offset, len);
+    }
+
+    /// The file to the operating system, where it has one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 
@@ -286,6 +291,10 @@ impl DiskFile for RealFile {
 
     fn expect(&self, offset: u64, len: u64) {
         self.advise(offset, len, Advice::WillNeed);
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 }
 

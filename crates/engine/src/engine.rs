@@ -4,6 +4,7 @@
 //! keeps up (tables to runs, checkpoints, retention); one answers questions that need the disk.
 //! Whoever fires brings a thread of their own.
 
+mod records;
 mod seams;
 
 use std::collections::VecDeque;
@@ -191,9 +192,11 @@ impl Engine {
         answer.unwrap_or(Err(StoreError::Closed.into())).map_err(|error| match error {
             CommitError::Group(error) => error,
             CommitError::Store(error) => GroupError::Store(error),
-            CommitError::Topic(_) | CommitError::AskLogs(_) | CommitError::Later(_) => {
-                StoreError::Busy.into()
-            }
+            CommitError::Topic(_)
+            | CommitError::Append(_)
+            | CommitError::Slice(_)
+            | CommitError::AskLogs(_)
+            | CommitError::Later(_) => StoreError::Busy.into(),
         })
     }
 
@@ -264,6 +267,7 @@ impl Shared {
     }
 
     fn enqueue(&self, request: Request, answer: Answer) {
+        let sent = request.sent();
         let mut queue = self.queue.lock();
         let outcome = if self.is_closed() {
             Err((StoreError::Closed, answer))
@@ -273,7 +277,12 @@ impl Shared {
         drop(queue);
         match outcome {
             Ok(()) => drop(self.work.notify_one()),
-            Err((error, answer)) => send(answer, Err(error.into())),
+            Err((error, answer)) => {
+                if let Some((place, sent)) = sent {
+                    self.store.logs.expect(place, &sent);
+                }
+                send(answer, Err(error.into()));
+            }
         }
     }
 

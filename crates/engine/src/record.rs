@@ -18,7 +18,7 @@ use punctual_model::{Basis, Entry, Extra, Header, Message, Partition, TopicId};
 
 use crate::codec::{self, Malformed};
 
-pub(crate) use extra::{LINK_BYTES, Patch, put_id};
+pub(crate) use extra::{LINK_BYTES, Patch, get_id, put_id};
 
 const FLAG_DATE: u8 = 1;
 const FLAG_EXTRA: u8 = 2;

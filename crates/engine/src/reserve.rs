@@ -12,6 +12,16 @@ use crate::disk::{self, Disk, Open};
 
 const PATH: &str = "reserve";
 
+/// Gives up what another process has set aside: a start on a full disk needs it.
+///
+/// # Errors
+/// As the disk says.
+pub(crate) fn give_up(disk: &dyn Disk) -> io::Result<()> {
+    let file = disk.open(Path::new(PATH), Open::Create)?;
+    file.set_len(0)?;
+    file.sync()
+}
+
 /// The space set aside.
 #[derive(Debug)]
 pub(crate) struct Reserve {

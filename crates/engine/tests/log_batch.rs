@@ -18,7 +18,7 @@ fn encode(messages: &[Message]) -> Vec<u8> {
 }
 
 fn decode(bytes: Vec<u8>) -> Result<Vec<Message>, BatchError> {
-    let batch = Batch::check(Bytes::from(bytes))?;
+    let batch = Batch::check(Bytes::from(bytes))?.open(topic(TOPIC), partition(3));
     batch
         .records()
         .map(|record| record.and_then(|record| batch.delivered(&record)))

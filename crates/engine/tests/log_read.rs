@@ -290,7 +290,7 @@ fn check_index_files(store: &Store) {
         assert!(times.is_sorted_by(|a, b| a.0 < b.0), "{times:?}");
         for (time, relative) in &times {
             let batch = headers.iter().find(|batch| batch.last_offset == base + relative).unwrap();
-            assert_eq!(batch.timestamp, at(*time));
+            assert_eq!(batch.timestamp, Some(at(*time)));
         }
         entries += offsets.len() + times.len();
     }

@@ -60,7 +60,7 @@ fn format_1_is_brought_up_with_all_that_was_in_it() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/format-1");
     copy(&fixture, dir.path());
     let store = open(dir.path());
-    assert!(fs::read_to_string(dir.path().join("FORMAT")).unwrap().starts_with("punctual=3\n"));
+    assert!(fs::read_to_string(dir.path().join("FORMAT")).unwrap().starts_with("punctual=4\n"));
     let topic = store.topic_by_name(&TopicName::new("orders").unwrap()).unwrap();
     assert_eq!(
         (topic.kind, topic.settings.partitions, topic.key_partitions),

@@ -232,6 +232,53 @@ pub enum GroupChange {
     Note(Source, Mark, Note),
     /// The group goes on at this offset and forgets what it settled or noted there.
     Seek(Source, u64, SeekBy),
+    /// As a seek by a commit, with what the consumer wants to be told again. The offset to go on at
+    /// lies in the log, or at its end; the committed one may be any.
+    Commit(Source, u64, Committed),
+    /// The group was never there.
+    Forget(Source),
+}
+
+/// What a consumer that keeps its own place has committed, exactly as it said it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// The offset of the message it wants next.
+    pub offset: u64,
+    /// What it wrote down beside it; at most
+    /// [`COMMIT_TEXT_BYTES_MAX`](crate::limits::COMMIT_TEXT_BYTES_MAX).
+    pub text: Arc<str>,
+    /// The epoch of the leader that it read from, if it said so; below 2^31.
+    pub leader_epoch: Option<u32>,
+}
+
+impl Committed {
+    /// An offset, and nothing beside it.
+    #[must_use]
+    pub fn at(offset: u64) -> Self {
+        Self { offset, ..Self::default() }
+    }
+}
+
+/// Where a group goes on in a partition of its topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The partition.
+    pub partition: Partition,
+    /// Where, and what was written down beside it.
+    pub committed: Committed,
+    /// Who put it there.
+    pub by: PlacedBy,
+}
+
+/// Who put a group where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacedBy {
+    /// A consumer that keeps its own place.
+    Commit,
+    /// Somebody who put it elsewhere.
+    Reset,
+    /// Those who settled its messages, or its start at the end of the log.
+    Settle,
 }
 
 /// Who moved a cursor.

@@ -65,6 +65,8 @@ pub const ATTEMPTS_MAX: u16 = 1000;
 pub const LADDER_RUNGS_MAX: usize = 100;
 /// Longest text of an error that is kept with a failed message, in bytes.
 pub const ERROR_BYTES_MAX: usize = 1024;
+/// Longest text that is kept beside a committed offset.
+pub const COMMIT_TEXT_BYTES_MAX: usize = 4096;
 /// The waits between attempts of a group that says nothing about them.
 pub const RETRY_LADDER_DEFAULT: [Span; 16] = [
     Span::from_secs(10),

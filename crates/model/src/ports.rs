@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::group::{
-    Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Source, Standing, Start,
+    Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Placed, Source, Standing, Start,
 };
 use crate::id::MessageId;
 use crate::levels::DelayLevels;
@@ -238,6 +238,10 @@ pub trait Groups: Send + Sync + 'static {
     /// # Errors
     /// As [`pull`](Self::pull).
     fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError>;
+
+    /// Where the group goes on in the partitions of its topic, by number. Those in which it never
+    /// was are left out; without such a group there are none.
+    fn placed(&self, id: GroupId) -> Vec<Placed>;
 
     /// Applies all changes and stores all entries, in the retry lane, or none of it; answers the
     /// ids of the entries. `Ok` means it survives a crash. Changes of a group or source that is no

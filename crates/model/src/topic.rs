@@ -3,6 +3,7 @@
 //! A name is what people use, a [`TopicId`] what is stored: it is never used again after the topic
 //! is deleted, so an old message can not wake up in a new topic of the same name.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -159,6 +160,16 @@ impl Default for CheckPolicy {
     }
 }
 
+/// Which time the records carry that producers put into a log themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamps {
+    /// The one that the producer gave them.
+    #[default]
+    Producer,
+    /// The time at which they came into the log.
+    Log,
+}
+
 /// What can be set for a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSettings {
@@ -188,6 +199,13 @@ pub struct TopicSettings {
     pub check: Option<CheckPolicy>,
     /// Nothing fires: what falls due waits as a paused message does, until this ends.
     pub paused: bool,
+    /// Which time records carry that producers put into its logs themselves.
+    pub stamps: Stamps,
+    /// Largest batch of records that a producer puts into its logs, in bytes, if it is smaller than
+    /// that of the broker.
+    pub batch_bytes_max: Option<u32>,
+    /// What other products' tools set, by their names: it changes nothing, and is kept for them.
+    pub kept: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Default for TopicSettings {
@@ -206,6 +224,9 @@ impl Default for TopicSettings {
             levels: None,
             check: None,
             paused: false,
+            stamps: Stamps::default(),
+            batch_bytes_max: None,
+            kept: BTreeMap::new(),
         }
     }
 }

@@ -9,6 +9,7 @@
 mod operation;
 mod grant;
 mod quota;
+mod scram;
 mod record;
 mod files;
 mod facts;
@@ -17,13 +18,14 @@ mod gate;
 mod caller;
 mod own;
 
-pub(crate) use caller::{Caller, Target};
+pub(crate) use caller::{Caller, Charged, Target};
 pub(crate) use connection::Connection;
 pub(crate) use facts::Facts;
 pub(crate) use files::{AppFiles, TOKEN};
-pub(crate) use gate::{AppError, FirstToken, Gate};
+pub(crate) use gate::{AppError, FirstToken, Gate, ScramClaim};
 pub(crate) use grant::{Grant, Pattern};
 pub(crate) use operation::{Operation, Permission, Rule, Scope};
 pub(crate) use own::{checks_for, has_transaction, own_message, own_transaction};
 pub(crate) use quota::{Cost, Quotas};
+pub(crate) use scram::{SALT_BYTES, ScramHash, ScramKeys};
 pub(crate) use record::{AppKey, AppRecord, KEY_CHARS_MAX as APP_KEY_CHARS_MAX, NewSecret};

@@ -1,5 +1,7 @@
 //! How the parts are put together; nowhere else are they.
 
+mod listeners;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,21 +13,22 @@ use punctual_broker::watch::Watch;
 use punctual_broker::{Bounds, Options, Parts};
 use punctual_engine::disk::{Disk, RealDisk};
 use punctual_engine::{Engine, OpenError};
-use punctual_model::ports::{Groups, StoreError, Topics};
+use punctual_model::ports::{Groups, Records, StoreError, Topics};
 use punctual_model::{Buckets, Clock};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
+use self::listeners::Listeners;
 use crate::access::{AppFiles, Facts, FirstToken, Gate, TOKEN};
 use crate::audit::AuditRecord;
 use crate::config::{Config, Durability};
-use crate::http::listener;
 use crate::http::shared::Shared;
+use crate::kafka::ClusterId;
 use crate::live::Live;
 use crate::open_files;
 use crate::push::{self, Connector, TrustError};
 use crate::tasks::{BrokenOff, Tasks};
-use crate::tls::{Acceptor, TlsError};
+use crate::tls::TlsError;
 use crate::trace::Traces;
 use crate::virtual_time;
 
@@ -40,6 +43,8 @@ const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Ready {
     /// Where HTTP is answered.
     pub http: SocketAddr,
+    /// Where Kafka clients are answered, if they are.
+    pub kafka: Option<SocketAddr>,
     /// Where the data is.
     pub data: PathBuf,
     /// The configuration it runs with.
@@ -52,6 +57,17 @@ pub enum ServeError {
     /// The address could not be taken.
     #[error("cannot listen on {address}: {error}")]
     Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system said.
+        error: std::io::Error,
+    },
+    /// The address for Kafka clients could not be taken.
+    #[error(
+        "cannot listen on {address} for Kafka clients: {error}; choose another address with \
+         --kafka (kafka.listen), or --kafka off"
+    )]
+    ListenKafka {
         /// The address.
         address: SocketAddr,
         /// What the operating system said.
@@ -122,13 +138,9 @@ pub async fn serve(
     ready: oneshot::Sender<Ready>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let address = config.http.listen;
-    open_files::raise(config.http.connections_max);
-    let tls = config.tls.as_ref().map(|tls| Acceptor::open(tls, listener::PROTOCOLS));
-    let tls = tls.transpose()?.map(Arc::new);
-    let taken = listener::bind(address);
-    let taken = taken.and_then(|socket| Ok((socket.local_addr()?, socket)));
-    let (http, socket) = taken.map_err(|error| ServeError::Listen { address, error })?;
+    open_files::raise(connections_max(&config));
+    let listeners = Listeners::take(&config)?;
+    let (http, kafka) = (listeners.http(), listeners.kafka());
     let live = Live::new(config.clone());
     let connector = Arc::new(Connector::new(&config.push)?);
     let tasks = Tasks::default();
@@ -137,7 +149,7 @@ pub async fn serve(
     let read = Arc::clone(&clock);
     let traces = Traces::start(&live, &tasks, &clock);
     let watch = traces.watch();
-    let Opened { engine, broker, audit, gate } =
+    let Opened { engine, broker, audit, gate, cluster } =
         tasks.blocking(move || open(&opened, read, watch)).await??;
     follow(&live, &broker, &connector, &gate);
     let figures = store_figures(Arc::clone(&engine));
@@ -152,21 +164,15 @@ pub async fn serve(
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
     let (own, known) = (tasks.clone(), (&live, audit, gate, traces));
     let shared = Arc::new(Shared::new(broker.clone(), figures, pushed, own, known));
-    shared.address.get_or_init(|| http);
-    if let Some(tls) = &tls {
-        tasks.spawn(Arc::clone(tls).watch(tasks.clone()));
-        let tls = Arc::clone(tls);
-        // What is wrong with the files is in the log.
-        live.follow(move |_| drop(tls.reload()));
-    }
-    tasks.spawn(listener::run(socket, tls, Arc::clone(&shared)));
+    listeners.serve(&shared, cluster);
     if config.virtual_time.is_some() {
         warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");
     }
-    info!(%http, data = %config.store.data.display(), "ready");
+    let kafka_text = kafka.map_or_else(|| "off".to_owned(), |address| address.to_string());
+    let data = config.store.data.clone();
+    info!(%http, kafka = %kafka_text, data = %data.display(), "ready");
     // Nobody waiting for the news is fine.
-    let _unheard =
-        ready.send(Ready { http, data: config.store.data.clone(), live: live.clone() }).is_err();
+    let _unheard = ready.send(Ready { http, kafka, data, live: live.clone() }).is_err();
 
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -201,9 +207,15 @@ fn follow(live: &Live, broker: &Broker, connector: &Arc<Connector>, gate: &Gate)
             auto_create: config.topics.auto_create,
         });
         connector.allow(&config.push.allow);
-        open_files::raise(config.http.connections_max);
+        open_files::raise(connections_max(config));
         gate.set_admin_token(config.auth.admin_token.as_ref());
     });
+}
+
+/// Most connections of all listeners at one time.
+fn connections_max(config: &Config) -> usize {
+    let kafka = config.kafka.listen.map_or(0, |_| config.kafka.connections_max);
+    config.http.connections_max.saturating_add(kafka)
 }
 
 /// What stands on the data.
@@ -212,6 +224,7 @@ struct Opened {
     broker: Broker,
     audit: Arc<AuditRecord>,
     gate: Gate,
+    cluster: ClusterId,
 }
 
 /// Opens the store and starts the broker over it. Blocks on the disk.
@@ -241,7 +254,7 @@ fn open(
         outlet: Arc::clone(&engine),
         topics: Arc::clone(&engine) as Arc<dyn Topics>,
         groups: Arc::clone(&engine) as Arc<dyn Groups>,
-        records: None,
+        records: Some(Arc::clone(&engine) as Arc<dyn Records>),
         clock,
     };
     let options = Options {
@@ -254,8 +267,9 @@ fn open(
         watch,
     };
     let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
+    let cluster = ClusterId::open(&*disk).map_err(unusable)?;
     let gate = gate(config, disk, &broker).map_err(unusable)?;
-    Ok(Opened { engine, broker, audit, gate })
+    Ok(Opened { engine, broker, audit, gate, cluster })
 }
 
 /// Opens the gate for the apps that the directory knows.

@@ -36,10 +36,10 @@ pub(crate) use self::method::Method;
 use crate::access::{Caller, Scope};
 use crate::http::access_log::Seen;
 use crate::http::audit::Asker;
-use crate::http::places::OtherSide;
 use crate::http::problem;
 use crate::http::reply::Reply;
 use crate::http::shared::Shared;
+use crate::http::socket::OtherSide;
 
 /// Whether a path is one of gRPC, known or not.
 pub(crate) fn is_called(path: &str) -> bool {

@@ -3,7 +3,6 @@
 //! Wire shapes come from `api` and stop here; behind this module there are only the model's types.
 
 pub(crate) mod listener;
-pub(crate) mod places;
 pub(crate) mod socket;
 mod leaving;
 mod routes;

@@ -22,6 +22,22 @@ pub(crate) fn file_bytes(directory: &Path) -> u64 {
     below(directory, DEPTH_MAX)
 }
 
+/// Room on the disk of a directory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Taken and free.
+    pub(crate) total: u64,
+    /// Free for this process.
+    pub(crate) usable: u64,
+}
+
+/// How much room there is on the disk of a directory, where the system tells.
+pub(crate) fn room(directory: &Path) -> Option<Room> {
+    let known = rustix::fs::statvfs(directory).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(known.f_frsize);
+    Some(Room { total: bytes(known.f_blocks), usable: bytes(known.f_bavail) })
+}
+
 fn below(directory: &Path, depth: usize) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let bytes = entries.flatten().map(|entry| match entry.metadata() {
@@ -51,6 +67,14 @@ mod tests {
     fn this_process_has_memory() {
         let bytes = memory_bytes().unwrap();
         assert!(bytes > 1 << 20, "{bytes}");
+    }
+
+    #[test]
+    fn a_disk_has_room() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let room = room(directory.path()).unwrap();
+        assert!(room.total >= room.usable && room.total > 0);
+        assert!(super::room(&directory.path().join("missing")).is_none());
     }
 
     #[test]

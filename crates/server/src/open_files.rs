@@ -32,6 +32,6 @@ pub(crate) fn raise(connections_max: usize) {
     };
     let wanted = u64::try_from(connections_max).unwrap_or(u64::MAX).saturating_add(OWN_FILES);
     if let Some(limit) = may_have.filter(|limit| *limit < wanted) {
-        warn!(limit, wanted, "fewer files may be open than http.connections_max needs");
+        warn!(limit, wanted, "fewer files may be open than the connections of all listeners need");
     }
 }

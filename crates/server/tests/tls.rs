@@ -187,6 +187,7 @@ fn certificates_change_while_connections_go_on() {
     let text = |path: std::path::PathBuf| path.display().to_string();
     for (name, value) in [
         ("http.listen", "127.0.0.1:0".to_owned()),
+        ("kafka.listen", "127.0.0.1:0".to_owned()),
         ("store.data", text(data.path().join("data"))),
         ("tls.cert_file", text(files.path("cert.pem"))),
         ("tls.key_file", text(files.path("key.pem"))),
@@ -367,6 +368,7 @@ fn a_server_does_not_start_with_files_it_cannot_use() {
         let text = |path: std::path::PathBuf| path.display().to_string();
         for (name, value) in [
             ("http.listen", "127.0.0.1:0".to_owned()),
+            ("kafka.listen", "127.0.0.1:0".to_owned()),
             ("store.data", text(data.path().join("data"))),
             ("tls.cert_file", text(files.path("cert.pem"))),
             ("tls.key_file", text(files.path("key.pem"))),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_executor::block_on;
-use punctual_model::group::Group;
+use punctual_model::group::{Committed, Group, Placed};
 use punctual_model::ports::GroupError;
 use punctual_model::{Key, MessageId, Partition, Sequence, Span, Timestamp, TopicName, limits};
 
@@ -266,5 +266,29 @@ impl Consumer {
     /// says.
     pub fn commit(&self, offsets: &[(Partition, u64)]) -> Result<(), GroupError> {
         self.running.commit(offsets)
+    }
+
+    /// As [`commit`](Self::commit), and keeps exactly what the consumer said, also an offset that
+    /// the log does not reach: [`placed`](Self::placed) tells it again. Blocks.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_said(&self, said: Vec<(Partition, Committed)>) -> Result<(), GroupError> {
+        self.running.commit_said(said)
+    }
+
+    /// Where the group goes on in the partitions of its topic; those in which it never was are left
+    /// out.
+    #[must_use]
+    pub fn placed(&self) -> Vec<Placed> {
+        self.running.core.groups.placed(self.running.id)
+    }
+
+    /// The group was never in these partitions. Nobody holds anything any more of them. Blocks.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn forget(&self, partitions: &[Partition]) -> Result<(), GroupError> {
+        self.running.forget_places(partitions)
     }
 }

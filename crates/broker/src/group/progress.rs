@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_executor::block_on;
-use punctual_model::group::{Group, GroupChange, SeekBy, Standing};
+use punctual_model::group::{Committed, Group, GroupChange, SeekBy, Source, Standing};
 use punctual_model::ports::{GroupError, LogBounds, Topic, TopicError};
 use punctual_model::{Partition, Timestamp};
 
@@ -88,6 +88,25 @@ impl Running {
         let offsets = self.within(&topic, offsets)?;
         self.seek(&group, &offsets, SeekBy::Commit)
     }
+
+    pub(crate) fn commit_said(&self, said: Vec<(Partition, Committed)>) -> Result<(), GroupError> {
+        let group = self.group();
+        let topic = self.core.topics.by_id(group.topic).ok_or(GroupError::NotFound)?;
+        let asked: Vec<(Partition, u64)> =
+            said.iter().map(|(partition, said)| (*partition, said.offset)).collect();
+        let offsets = self.within(&topic, &asked)?;
+        let mut said = said.into_iter();
+        self.go_on(&group, &offsets, |source, offset| match said.next() {
+            Some((_, said)) => GroupChange::Commit(source, offset, said),
+            None => GroupChange::Seek(source, offset, SeekBy::Commit),
+        })
+    }
+
+    pub(crate) fn forget_places(&self, partitions: &[Partition]) -> Result<(), GroupError> {
+        let offsets: Vec<(Partition, u64)> =
+            partitions.iter().map(|partition| (*partition, 0)).collect();
+        self.go_on(&self.group(), &offsets, |source, _| GroupChange::Forget(source))
+    }
 }
 
 impl Running {
@@ -121,18 +140,27 @@ impl Running {
         })
     }
 
-    /// Goes on at the offsets. What was read of those partitions is forgotten, and nobody holds any
-    /// of it any more.
     fn seek(
         &self,
         group: &Group,
         offsets: &[(Partition, u64)],
         by: SeekBy,
     ) -> Result<(), GroupError> {
-        let change = |(partition, offset): &(Partition, u64)| {
-            GroupChange::Seek(self.source(group, partition.get() + 1), *offset, by)
-        };
-        let changes = offsets.iter().map(change).collect();
+        self.go_on(group, offsets, |source, offset| GroupChange::Seek(source, offset, by))
+    }
+
+    /// Goes on at the offsets. What was read of those partitions is forgotten, and nobody holds any
+    /// of it any more.
+    fn go_on(
+        &self,
+        group: &Group,
+        offsets: &[(Partition, u64)],
+        mut change: impl FnMut(Source, u64) -> GroupChange,
+    ) -> Result<(), GroupError> {
+        let changes = offsets
+            .iter()
+            .map(|(partition, offset)| change(self.source(group, partition.get() + 1), *offset))
+            .collect();
         // Nothing is read meanwhile, or it would be taken for what comes after.
         let reader = self.reader.lock();
         block_on(self.core.groups.apply(changes, Vec::new()))?;

@@ -21,7 +21,7 @@ use futures_channel::oneshot;
 use parking_lot::Mutex;
 use punctual_broker::group::{Consumer, Failure, Leased, NackOutcome, Receipt};
 use punctual_broker::{Broker, Options, Parts, Request, When};
-use punctual_model::group::{Group, GroupChange, RetryPolicy, Source, Standing, Start};
+use punctual_model::group::{Group, GroupChange, Placed, RetryPolicy, Source, Standing, Start};
 use punctual_model::ports::{
     Armed, Delivered, GroupError, Groups, LogPosition, Outlet, Pulled, StoreError, TopicError,
     Topics,
@@ -303,6 +303,10 @@ impl Groups for Valve {
 
     fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError> {
         self.inner.standing(id, oldest)
+    }
+
+    fn placed(&self, id: GroupId) -> Vec<Placed> {
+        self.inner.placed(id)
     }
 
     fn apply(

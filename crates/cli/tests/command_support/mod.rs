@@ -48,9 +48,13 @@ impl Server {
 
     /// With these arguments.
     pub(crate) fn with(arguments: &[&str], data: TempDir) -> Self {
+        // Unless somebody cares, the system chooses the port for Kafka clients too.
+        let kafka = ["--kafka", "127.0.0.1:0"];
+        let unsaid = !arguments.contains(&kafka[0]);
         let mut process = punctual()
             .arg("serve")
             .args(arguments)
+            .args(kafka.iter().filter(|_| unsaid))
             .arg("--data")
             .arg(data.path().join("data"))
             .stderr(Stdio::piped())

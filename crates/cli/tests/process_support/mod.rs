@@ -9,18 +9,23 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::print_stderr,
     reason = "each test file uses a part of this, real time is what these tests are about, and a \
               failed set-up may stop a test"
 )]
 
 pub mod dice;
 pub mod faked;
+pub mod foreign;
 pub mod http;
 pub mod ledger;
 pub mod logs;
 pub mod process;
 
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
+
+use dice::Dice;
 
 /// Longest wait for anything; only a failing test waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,4 +53,14 @@ pub fn number_from_environment(name: &str, absent: u64) -> u64 {
 pub fn wall_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     u64::try_from(since.as_millis()).unwrap()
+}
+
+/// A free port that no outgoing connection is given, so that a client which knocks while the server
+/// is down never meets itself.
+pub fn free_address(dice: &mut Dice) -> SocketAddr {
+    let attempt = || {
+        let port = u16::try_from(dice.within(20_000, 32_000)).unwrap();
+        TcpListener::bind(("127.0.0.1", port)).ok()?.local_addr().ok()
+    };
+    wait_for("a free port", attempt).0
 }

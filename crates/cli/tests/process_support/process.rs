@@ -16,19 +16,26 @@ use super::http::Client;
 pub struct Launch {
     data: PathBuf,
     http: SocketAddr,
+    kafka: SocketAddr,
     variables: Vec<(String, String)>,
     config: Option<PathBuf>,
 }
 
 impl Launch {
     pub fn on(data: impl AsRef<Path>) -> Self {
-        let http = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { data: data.as_ref().to_owned(), http, variables: Vec::new(), config: None }
+        let (data, any) = (data.as_ref().to_owned(), SocketAddr::from(([127, 0, 0, 1], 0)));
+        Self { data, http: any, kafka: any, variables: Vec::new(), config: None }
     }
 
     /// Listens at an address that must be free, instead of one that the system chooses.
     pub fn at(mut self, address: SocketAddr) -> Self {
         self.http = address;
+        self
+    }
+
+    /// Listens for Kafka clients at an address that must be free.
+    pub fn kafka_at(mut self, address: SocketAddr) -> Self {
+        self.kafka = address;
         self
     }
 
@@ -48,7 +55,8 @@ impl Launch {
     pub fn spawn(&self) -> Process {
         let started = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
-            .args(["serve", "--http", &self.http.to_string(), "--data"])
+            .args(["serve", "--http", &self.http.to_string()])
+            .args(["--kafka", &self.kafka.to_string(), "--data"])
             .arg(&self.data)
             .args(self.config.iter().flat_map(|path| ["--config".as_ref(), path.as_os_str()]))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
@@ -65,7 +73,7 @@ impl Launch {
             .name("read the log".to_owned())
             .spawn(move || read_log(stderr, &tell, &reading))
             .unwrap();
-        Process { child, told, log, started, address: None }
+        Process { child, told, log, started, listening: None }
     }
 
     /// Starts it and waits until it is ready.
@@ -77,40 +85,55 @@ impl Launch {
 }
 
 /// Reads until the process has ended, so that it never waits for somebody to read.
-fn read_log(stderr: ChildStderr, tell: &mpsc::Sender<SocketAddr>, log: &Mutex<Vec<String>>) {
+fn read_log(stderr: ChildStderr, tell: &mpsc::Sender<Listening>, log: &Mutex<Vec<String>>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-        if let Some(address) = ready_address(&line) {
+        if let Some(listening) = listening(&line) {
             // Nobody waits for it when the process was killed meanwhile.
-            let _unheard = tell.send(address).is_err();
+            let _unheard = tell.send(listening).is_err();
         }
         log.lock().unwrap().push(line);
     }
 }
 
-fn ready_address(line: &str) -> Option<SocketAddr> {
+/// Where a process listens, as it says when it is ready.
+#[derive(Clone, Copy, Debug)]
+struct Listening {
+    http: SocketAddr,
+    kafka: Option<SocketAddr>,
+}
+
+fn listening(line: &str) -> Option<Listening> {
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(line) {
+        let address = |name: &str| json["fields"][name].as_str()?.parse().ok();
         let ready = json["message"] == "ready";
-        return ready.then(|| json["fields"]["http"].as_str()?.parse().ok()).flatten();
+        return ready.then(|| address("http")).flatten().map(|http| {
+            let kafka = address("kafka");
+            Listening { http, kafka }
+        });
     }
-    let rest = line.contains(" ready ").then(|| line.split("http=").nth(1)).flatten()?;
-    rest.split(' ').next()?.parse().ok()
+    let address = |name: &str| {
+        let rest = line.split(name).nth(1)?;
+        rest.split(' ').next()?.trim_matches('"').parse().ok()
+    };
+    let http = line.contains(" ready ").then(|| address("http=")).flatten()?;
+    Some(Listening { http, kafka: address("kafka=") })
 }
 
 /// The running program.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    told: Receiver<SocketAddr>,
+    told: Receiver<Listening>,
     log: Arc<Mutex<Vec<String>>>,
     started: Instant,
-    address: Option<SocketAddr>,
+    listening: Option<Listening>,
 }
 
 impl Process {
     /// Waits for the line that says ready; answers how long after the start it came.
     pub fn wait_until_ready(&mut self) -> Duration {
         match self.told.recv_timeout(PATIENCE) {
-            Ok(address) => self.address = Some(address),
+            Ok(listening) => self.listening = Some(listening),
             Err(error) => panic!("not ready ({error}): {}", self.log()),
         }
         self.started.elapsed()
@@ -118,14 +141,19 @@ impl Process {
 
     /// Whether it has said ready, without waiting.
     pub fn is_ready(&mut self) -> bool {
-        if let Ok(address) = self.told.try_recv() {
-            self.address = Some(address);
+        if let Ok(listening) = self.told.try_recv() {
+            self.listening = Some(listening);
         }
-        self.address.is_some()
+        self.listening.is_some()
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address.unwrap()
+        self.listening.unwrap().http
+    }
+
+    /// Where it listens for Kafka clients.
+    pub fn kafka(&self) -> SocketAddr {
+        self.listening.unwrap().kafka.unwrap()
     }
 
     pub fn client(&self) -> Client {

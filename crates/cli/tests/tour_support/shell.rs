@@ -89,7 +89,7 @@ impl Shell {
         }
         let variables = variables.split_whitespace().filter_map(|word| word.split_once('='));
         let mut server = punctual()
-            .args(["serve", "--http", "127.0.0.1:0"])
+            .args(["serve", "--http", "127.0.0.1:0", "--kafka", "127.0.0.1:0"])
             .envs(variables)
             .current_dir(self.directory.path())
             .stderr(Stdio::piped())

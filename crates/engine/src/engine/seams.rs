@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use punctual_model::group::{
-    Group, GroupChange, GroupId, GroupName, GroupSettings, Source, Standing, Start,
+    Group, GroupChange, GroupId, GroupName, GroupSettings, Placed, Source, Standing, Start,
 };
 use punctual_model::ports::{
     ArmLimit, Armed, CancelOutcome, Delivered, Forecast, Found, GroupError, Groups, LogBounds,
@@ -155,6 +155,8 @@ fn store_refusal(error: CommitError) -> StoreError {
         // None of them comes back to those who schedule or cancel.
         CommitError::Topic(_)
         | CommitError::Group(_)
+        | CommitError::Append(_)
+        | CommitError::Slice(_)
         | CommitError::AskLogs(_)
         | CommitError::Later(_) => StoreError::Busy,
     }
@@ -201,6 +203,10 @@ impl Groups for Engine {
 
     fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError> {
         self.shared.store.standing(id, oldest)
+    }
+
+    fn placed(&self, id: GroupId) -> Vec<Placed> {
+        self.shared.store.placed(id)
     }
 
     fn apply(

@@ -4,11 +4,14 @@
 pub(crate) mod progress;
 pub(crate) mod stored;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
-use punctual_model::group::{Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Source};
+use punctual_model::group::{
+    Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Placed, Source,
+};
 use punctual_model::limits::{GROUPS_MAX, GROUPS_PER_TOPIC_MAX};
 use punctual_model::ports::{Delivered, GroupError};
 use punctual_model::{Partition, TopicId};
@@ -118,6 +121,14 @@ impl Groups {
                     progress.seek(offset, by);
                 }
             }
+            GroupChange::Commit(source, cursor, said) => {
+                if let Some(progress) = self.progress_mut(source) {
+                    progress.commit(cursor, said);
+                }
+            }
+            GroupChange::Forget(source) => {
+                self.progress.remove(&source);
+            }
         }
     }
 
@@ -144,21 +155,31 @@ impl Groups {
         known.map_or((0, 0), |progress| (progress.cursor(), progress.settled_ahead()))
     }
 
+    /// Where the group goes on in the partitions of its topic.
+    pub(crate) fn placed(&self, group: &Group, partitions: u16) -> Vec<Placed> {
+        let placed = |partition| {
+            let source = Source { group: group.id, topic: group.topic, partition };
+            let (committed, by) = self.progress.get(&source)?.placed()?;
+            Some(Placed { partition, committed, by })
+        };
+        (0..partitions).filter_map(Partition::new).filter_map(placed).collect()
+    }
+
     /// Where reading from `from` has to begin.
     pub(crate) fn next_unsettled(&self, source: Source, from: u64) -> u64 {
         self.progress.get(&source).map_or(from, |progress| progress.next_unsettled(from))
     }
 
-    /// Keeps of a page, read from `from` on without a gap, what the group has not settled.
+    /// Keeps of a page, which is all that lies in a stretch, what the group has not settled.
     pub(crate) fn sift(
         &mut self,
         source: Source,
-        from: u64,
+        stretch: Range<u64>,
         page: Vec<Delivered>,
         open: &mut Vec<(Delivered, Option<Note>)>,
     ) {
         let Some(progress) = self.progress_mut(source) else { return };
-        let mut expected = from;
+        let mut expected = stretch.start;
         for delivered in page {
             progress.skip(expected, delivered.offset);
             expected = delivered.offset + 1;
@@ -170,6 +191,7 @@ impl Groups {
                 }
             }
         }
+        progress.skip(expected, stretch.end);
     }
 
     /// Up to where logs must be kept for some group. Dead letters are not kept for their own group:
@@ -183,6 +205,9 @@ impl Groups {
         for (source, progress) in &self.progress {
             let floor = if progress.holds() { progress.cursor() } else { u64::MAX };
             floors.cursors.insert(*source, floor);
+            if !progress.holds() {
+                floors.streaming.insert((source.group, source.topic));
+            }
         }
         floors
     }
@@ -228,6 +253,9 @@ impl Groups {
 pub(crate) struct Floors {
     groups: HashMap<TopicId, Vec<GroupId>>,
     cursors: HashMap<Source, u64>,
+    /// Groups that keep their own place in a topic. Where they never were they hold nothing: they
+    /// begin where they please.
+    streaming: HashSet<(GroupId, TopicId)>,
 }
 
 impl Floors {
@@ -235,7 +263,8 @@ impl Floors {
     pub(crate) fn of(&self, topic: TopicId, partition: Partition) -> Option<u64> {
         let cursor = |group: &GroupId| {
             let source = Source { group: *group, topic, partition };
-            self.cursors.get(&source).copied().unwrap_or(0)
+            let never = if self.streaming.contains(&(*group, topic)) { u64::MAX } else { 0 };
+            self.cursors.get(&source).copied().unwrap_or(never)
         };
         self.groups.get(&topic)?.iter().map(cursor).min()
     }

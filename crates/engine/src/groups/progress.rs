@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use punctual_model::group::{Note, SeekBy};
+use punctual_model::group::{Committed, Note, PlacedBy, SeekBy};
 use punctual_model::{Sequence, Timestamp};
 use roaring::RoaringTreemap;
 
 use crate::codec::{self, Malformed};
 
 const STREAMS: u8 = 1;
+const PLACED: u8 = 2;
 const STRAY_SETTLED: u8 = 0;
 const STRAY_NOTED: u8 = 1;
 
@@ -26,6 +27,8 @@ pub(crate) struct Progress {
     strays: BTreeMap<Sequence, Stray>,
     /// Whether the cursor was last moved by a commit of offsets.
     streams: bool,
+    /// What was said by whoever moved the cursor, unless something was settled since.
+    placed: Option<Committed>,
 }
 
 /// What is known of a message without a place.
@@ -49,6 +52,17 @@ impl Progress {
     /// How many messages ahead of the cursor are settled.
     pub(crate) fn settled_ahead(&self) -> u64 {
         self.settled.len()
+    }
+
+    /// Where the group goes on and who put it there; `None` where it never was.
+    pub(crate) fn placed(&self) -> Option<(Committed, PlacedBy)> {
+        let by = match &self.placed {
+            _ if self.streams => PlacedBy::Commit,
+            Some(_) => PlacedBy::Reset,
+            None if self.cursor > 0 => PlacedBy::Settle,
+            None => return None,
+        };
+        Some((self.placed.clone().unwrap_or_else(|| Committed::at(self.cursor)), by))
     }
 
     /// Whether the retention of the topic has to spare what is not settled.
@@ -75,6 +89,7 @@ impl Progress {
             self.settled.insert(offset);
         }
         self.streams = false;
+        self.placed = None;
     }
 
     /// Notes that there is no message from `from` to before `to`, so that nobody waits for one.
@@ -108,7 +123,17 @@ impl Progress {
 
     /// Goes on at `offset` and forgets the rest.
     pub(crate) fn seek(&mut self, offset: u64, by: SeekBy) {
-        *self = Self { cursor: offset, streams: by == SeekBy::Commit, ..Self::default() };
+        self.place(offset, Committed::at(offset), by);
+    }
+
+    /// Goes on at `cursor`, because of a commit, and forgets the rest.
+    pub(crate) fn commit(&mut self, cursor: u64, committed: Committed) {
+        self.place(cursor, committed, SeekBy::Commit);
+    }
+
+    fn place(&mut self, cursor: u64, committed: Committed, by: SeekBy) {
+        let (streams, placed) = (by == SeekBy::Commit, Some(committed));
+        *self = Self { cursor, streams, placed, ..Self::default() };
     }
 
     /// The place of this message is known again.
@@ -139,8 +164,12 @@ impl Progress {
 
     /// Appends the stored form.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        out.push(if self.streams { STREAMS } else { 0 });
+        let streams = if self.streams { STREAMS } else { 0 };
+        out.push(streams | if self.placed.is_some() { PLACED } else { 0 });
         out.extend_from_slice(&self.cursor.to_le_bytes());
+        if let Some(committed) = &self.placed {
+            encode_committed(out, committed);
+        }
         codec::put_set(out, &self.settled)?;
         codec::put_varint(out, self.notes.len() as u64);
         for (offset, note) in &self.notes {
@@ -166,8 +195,12 @@ impl Progress {
     /// # Errors
     /// [`Malformed`] for anything else.
     pub(crate) fn decode(rest: &mut &[u8]) -> Result<Self, Malformed> {
-        let streams = codec::get_u8(rest)? == STREAMS;
+        let flags = codec::get_u8(rest)?;
+        if flags & !(STREAMS | PLACED) != 0 {
+            return Err(Malformed);
+        }
         let cursor = codec::get_u64(rest)?;
+        let placed = if flags & PLACED == 0 { None } else { Some(decode_committed(rest)?) };
         let settled = codec::get_set(rest)?;
         let mut notes = BTreeMap::new();
         for _ in 0..codec::get_length(rest)? {
@@ -184,7 +217,8 @@ impl Progress {
             };
             strays.insert(sequence, stray);
         }
-        Ok(Self { cursor, settled, notes, strays, streams })
+        let streams = flags & STREAMS != 0;
+        Ok(Self { cursor, settled, notes, strays, streams, placed })
     }
 }
 
@@ -214,6 +248,26 @@ pub(crate) fn decode_note(rest: &mut &[u8]) -> Result<Note, Malformed> {
     let first_error = codec::get_optional_text(rest)?.map(Into::into);
     let last_error = codec::get_optional_text(rest)?.map(Into::into);
     Ok(Note { failed, not_before, first_error, last_error })
+}
+
+/// Appends the stored form of what a consumer committed. An epoch is kept as one more, so that 0
+/// is none.
+pub(crate) fn encode_committed(out: &mut Vec<u8>, committed: &Committed) {
+    out.extend_from_slice(&committed.offset.to_le_bytes());
+    let epoch = committed.leader_epoch.map_or(0, |epoch| epoch.saturating_add(1));
+    out.extend_from_slice(&epoch.to_le_bytes());
+    codec::put_bytes(out, committed.text.as_bytes());
+}
+
+/// Reads what [`encode_committed`] wrote.
+///
+/// # Errors
+/// [`Malformed`] for anything else.
+pub(crate) fn decode_committed(rest: &mut &[u8]) -> Result<Committed, Malformed> {
+    let offset = codec::get_u64(rest)?;
+    let leader_epoch = codec::get_u32(rest)?.checked_sub(1);
+    let text = codec::get_text(rest)?.into();
+    Ok(Committed { offset, text, leader_epoch })
 }
 
 #[cfg(test)]

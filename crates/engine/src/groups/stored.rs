@@ -9,20 +9,22 @@
 //! source     group u32 · topic u32 · partition u16
 //! settle     source · count · (offset, sequence) as steps from the one before, zig-zag varints
 //! note       source · offset u64 · sequence u64 · failed u16 · not before u64 · first error · last error
-//! seek       source · offset u64 · by u8 (0 commit, 1 reset)
+//! seek       source · offset u64 · by u8 (0 commit, 1 reset, 2 commit with what was said, 3 forget) ·
+//!            for 2: committed
+//! committed  offset u64 · leader epoch u32 (plus 1, or 0 for none) · text
 //! ```
 
 use std::sync::Arc;
 
 use punctual_model::group::{
-    Exponential, Group, GroupChange, GroupId, GroupName, GroupSettings, Mark, Push, RetryPolicy,
-    SeekBy, Source,
+    Committed, Exponential, Group, GroupChange, GroupId, GroupName, GroupSettings, Mark, Push,
+    RetryPolicy, SeekBy, Source,
 };
 use punctual_model::limits::LADDER_RUNGS_MAX;
 use punctual_model::{Partition, Sequence, Span, TopicId};
 
 use crate::codec::{self, Malformed};
-use crate::groups::progress::{decode_note, encode_note};
+use crate::groups::progress::{decode_committed, decode_note, encode_committed, encode_note};
 
 const ORDERED: u8 = 1;
 const PAUSED: u8 = 2;
@@ -32,6 +34,8 @@ const LADDER: u8 = 0;
 const EXPONENTIAL: u8 = 1;
 const BY_COMMIT: u8 = 0;
 const BY_RESET: u8 = 1;
+const BY_COMMIT_SAID: u8 = 2;
+const FORGET: u8 = 3;
 
 /// Bytes of a source and of whatever else comes before the messages of a change.
 pub(crate) const CHANGE_FRONT: usize = 32;
@@ -214,7 +218,22 @@ pub(crate) fn encode_seek(out: &mut Vec<u8>, source: Source, offset: u64, by: Se
     });
 }
 
-/// Reads what [`encode_seek`] wrote.
+/// Appends the content of a commit.
+pub(crate) fn encode_commit(out: &mut Vec<u8>, source: Source, cursor: u64, said: &Committed) {
+    put_source(out, source);
+    out.extend_from_slice(&cursor.to_le_bytes());
+    out.push(BY_COMMIT_SAID);
+    encode_committed(out, said);
+}
+
+/// Appends that a group was never in a source.
+pub(crate) fn encode_forget(out: &mut Vec<u8>, source: Source) {
+    put_source(out, source);
+    out.extend_from_slice(&0u64.to_le_bytes());
+    out.push(FORGET);
+}
+
+/// Reads what [`encode_seek`], [`encode_commit`] or [`encode_forget`] wrote.
 ///
 /// # Errors
 /// [`Malformed`] for anything else.
@@ -224,6 +243,8 @@ pub(crate) fn decode_seek(rest: &mut &[u8]) -> Result<GroupChange, Malformed> {
     let by = match codec::get_u8(rest)? {
         BY_COMMIT => SeekBy::Commit,
         BY_RESET => SeekBy::Reset,
+        BY_COMMIT_SAID => return Ok(GroupChange::Commit(source, offset, decode_committed(rest)?)),
+        FORGET => return Ok(GroupChange::Forget(source)),
         _ => return Err(Malformed),
     };
     Ok(GroupChange::Seek(source, offset, by))
@@ -238,7 +259,8 @@ pub(crate) fn change_size(change: &GroupChange) -> usize {
             let text = |error: &Option<Arc<str>>| error.as_ref().map_or(0, |text| text.len());
             48 + text(&note.first_error) + text(&note.last_error)
         }
-        GroupChange::Seek(..) => 16,
+        GroupChange::Seek(..) | GroupChange::Forget(_) => 16,
+        GroupChange::Commit(_, _, said) => 48 + said.text.len(),
     };
     CHANGE_FRONT + content
 }
@@ -369,5 +391,22 @@ mod tests {
             let change = GroupChange::Seek(source(), 17, by);
             assert_eq!(decode_seek(&mut bytes.as_slice()), Ok(change));
         }
+    }
+
+    #[test]
+    fn a_commit_and_its_end_survive() {
+        for leader_epoch in [None, Some(0), Some(i32::MAX.cast_unsigned())] {
+            for text in ["", "what I did"] {
+                let said = Committed { offset: u64::MAX, text: text.into(), leader_epoch };
+                let mut bytes = Vec::new();
+                encode_commit(&mut bytes, source(), 17, &said);
+                let change = GroupChange::Commit(source(), 17, said);
+                assert!(bytes.len() <= change_size(&change));
+                assert_eq!(decode_seek(&mut bytes.as_slice()), Ok(change));
+            }
+        }
+        let mut bytes = Vec::new();
+        encode_forget(&mut bytes, source());
+        assert_eq!(decode_seek(&mut bytes.as_slice()), Ok(GroupChange::Forget(source())));
     }
 }

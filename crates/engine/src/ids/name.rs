@@ -1,15 +1,16 @@
-//! What the table is asked for: 128 bits that stand for a text or a sequence.
+//! What the table is asked for: 128 bits that stand for a text, a sequence or a place in a log.
 //!
 //! Texts come from outside, so their names are a cryptographic hash: nobody can choose texts that
 //! share a name, or names that crowd one page or one place of a hash map. One bit keeps the names
-//! of texts and those of sequences apart.
+//! of sequences apart from the others; that a text has the name of a place is as unlikely as that two
+//! texts share one.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use punctual_model::{Sequence, TopicId};
+use punctual_model::{Partition, Sequence, TopicId};
 use sha2::{Digest, Sha256};
 
-/// Set in the name of a sequence, clear in that of a text.
+/// Set in the name of a sequence, clear in any other.
 const MOVED: u64 = 1;
 
 /// The name of an entry. Its bits look random, and no two things have the same name.
@@ -34,6 +35,14 @@ impl Name {
     pub fn moved(sequence: Sequence) -> Self {
         let low = mix(sequence.get());
         Self { high: mix(!low) | MOVED, low }
+    }
+
+    /// The name of the message that was taken out of the log of a partition, at this offset.
+    #[must_use]
+    pub fn reserved(topic: TopicId, partition: Partition, offset: u64) -> Self {
+        let log = (u64::from(topic.get()) << 16) | u64::from(partition.get());
+        let low = mix(mix(!log) ^ offset);
+        Self { high: mix(low ^ log) & !MOVED, low }
     }
 
     /// Whether it is the name of a sequence.
@@ -104,6 +113,13 @@ mod tests {
                 let name = Name::own(topic(number), text);
                 assert!(!name.is_moved());
                 assert!(seen.insert((name.high, name.low)));
+            }
+            for offset in 0..50 {
+                for partition in [0, 1, 1023].map(|number| Partition::new(number).expect("valid")) {
+                    let name = Name::reserved(topic(number), partition, offset);
+                    assert!(!name.is_moved());
+                    assert!(seen.insert((name.high, name.low)));
+                }
             }
             for sequence in [u64::from(number), (1 << 55) + u64::from(number)] {
                 let name = Name::moved(Sequence::new(sequence).expect("56 bits"));

@@ -11,6 +11,10 @@
 //! put group  a group · count u16 · the offset at which each partition starts u64 …
 //! delete     id u32
 //! settle, note, seek   see `groups/stored.rs`
+//! append     topic u32 · partition u16 · a record batch, or its header alone where nobody waits for the disk
+//! names      topic u32 · partition u16 · count u32 · (offset u64 · due u64 · sequence u64 · topic u32 ·
+//!            partition u16)…: messages that offsets of a log stand for
+//! trim       topic u32 · partition u16 · the offset at which the log starts u64
 //! topic      id u32 · partitions u16 · retention u64 · retention bytes u64 · name · kind u8 · partitions for keys u16 ·
 //!            default ttl u64 · backlog messages u64 · backlog bytes u64 · overflow u8 · settings
 //! settings   length u32 · (tag u8 · length u32 · value)…
@@ -21,12 +25,13 @@
 mod settings;
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use bytes::Bytes;
 use punctual_model::group::{Group, GroupChange, GroupId};
 use punctual_model::levels::LEVELS;
 use punctual_model::limits::PARTITIONS_MAX;
-use punctual_model::ports::Topic;
+use punctual_model::ports::{LogPosition, Topic};
 use punctual_model::{
     Backlog, DelayLevels, Entry, Key, Lane, MessageId, Overflow, Partition, Sequence, Span,
     Timestamp, TopicId, TopicKind, TopicName, TopicSettings,
@@ -51,7 +56,14 @@ const SEEK: u8 = 10;
 const SUPERSEDE: u8 = 11;
 const PUT_TOPIC: u8 = 12;
 const PUT_LEVELS: u8 = 13;
+const APPEND: u8 = 14;
+const NAMES: u8 = 15;
+const TRIM: u8 = 16;
 
+/// Bytes before the batch of an append: length, kind, topic, partition.
+const APPEND_FRONT: usize = 4 + 1 + 4 + 2;
+/// Bytes of a name.
+pub const NAME_BYTES: usize = 8 + record::LINK_BYTES;
 /// Bytes before the first entry of a schedule: length, kind, first sequence, count.
 const SCHEDULE_FRONT: usize = 4 + 1 + 8 + 4;
 const FOREVER: u64 = u64::MAX;
@@ -245,7 +257,71 @@ pub fn put_progress(out: &mut Vec<u8>, change: &GroupChange) {
         GroupChange::Seek(source, offset, by) => {
             put_change(out, SEEK, |out| stored::encode_seek(out, *source, *offset, *by));
         }
+        GroupChange::Commit(source, cursor, said) => {
+            put_change(out, SEEK, |out| stored::encode_commit(out, *source, *cursor, said));
+        }
+        GroupChange::Forget(source) => {
+            put_change(out, SEEK, |out| stored::encode_forget(out, *source));
+        }
     }
+}
+
+/// Appends a batch to the log of a partition, for which the caller has yet to find a place. Answers
+/// where its bytes are.
+pub fn begin_append(
+    out: &mut Vec<u8>,
+    (topic, partition): (TopicId, Partition),
+    batch: &[u8],
+) -> Range<usize> {
+    put_change(out, APPEND, |out| {
+        put_partition(out, topic, partition);
+        out.extend_from_slice(batch);
+    });
+    out.len() - batch.len()..out.len()
+}
+
+/// Leaves only the first bytes of a batch that [`begin_append`] put at the end.
+pub fn cut_append(out: &mut Vec<u8>, batch: &Range<usize>, bytes: usize) {
+    out.truncate(batch.start + bytes);
+    let start = batch.start - APPEND_FRONT;
+    let length = to_u32(out.len() - start - 4).to_le_bytes();
+    if let Some(place) = out.get_mut(start..start + 4) {
+        place.copy_from_slice(&length);
+    }
+}
+
+/// Appends which messages offsets of a log stand for.
+pub fn put_names(
+    out: &mut Vec<u8>,
+    (topic, partition): (TopicId, Partition),
+    names: &[(u64, MessageId)],
+) {
+    put_change(out, NAMES, |out| {
+        put_partition(out, topic, partition);
+        out.extend_from_slice(&to_u32(names.len()).to_le_bytes());
+        for (offset, id) in names {
+            out.extend_from_slice(&offset.to_le_bytes());
+            record::put_id(out, *id);
+        }
+    });
+}
+
+/// Appends that a log starts at an offset.
+pub fn put_trim(out: &mut Vec<u8>, before: LogPosition) {
+    put_change(out, TRIM, |out| {
+        put_partition(out, before.topic, before.partition);
+        out.extend_from_slice(&before.offset.to_le_bytes());
+    });
+}
+
+fn put_partition(out: &mut Vec<u8>, topic: TopicId, partition: Partition) {
+    out.extend_from_slice(&topic.get().to_le_bytes());
+    out.extend_from_slice(&partition.get().to_le_bytes());
+}
+
+fn get_partition(rest: &mut &[u8]) -> Result<(TopicId, Partition), Malformed> {
+    let topic = TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?;
+    Ok((topic, Partition::new(codec::get_u16(rest)?).ok_or(Malformed)?))
 }
 
 fn put_change(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
@@ -394,6 +470,12 @@ pub enum Change {
     DeleteGroup(GroupId),
     /// A change of a group's progress.
     Progress(GroupChange),
+    /// A batch that was appended to a log, or its header alone.
+    Append((TopicId, Partition), Bytes),
+    /// Messages that offsets of a log stand for.
+    Names((TopicId, Partition), Vec<(u64, MessageId)>),
+    /// Where a log starts.
+    Trim(LogPosition),
 }
 
 /// Reads the changes of one group.
@@ -423,6 +505,13 @@ pub fn decode(payload: &Bytes) -> Result<Vec<Change>, Malformed> {
             SETTLE => Change::Progress(stored::decode_settle(&mut body)?),
             NOTE => Change::Progress(stored::decode_note_change(&mut body)?),
             SEEK => Change::Progress(stored::decode_seek(&mut body)?),
+            APPEND => Change::Append(get_partition(&mut body)?, codec::share(payload, body)),
+            NAMES => decode_names(body)?,
+            TRIM => {
+                let (topic, partition) = get_partition(&mut body)?;
+                let offset = codec::get_u64(&mut body)?;
+                Change::Trim(LogPosition { topic, partition, offset })
+            }
             DELETE_TOPIC => {
                 Change::DeleteTopic(TopicId::new(codec::get_u32(&mut body)?).ok_or(Malformed)?)
             }
@@ -456,6 +545,20 @@ fn decode_put_group(body: &mut &[u8]) -> Result<Change, Malformed> {
     let count = codec::get_u16(body)?;
     let starts: Result<Vec<u64>, Malformed> = (0..count).map(|_| codec::get_u64(body)).collect();
     Ok(Change::PutGroup(group, starts?))
+}
+
+fn decode_names(mut body: &[u8]) -> Result<Change, Malformed> {
+    let place = get_partition(&mut body)?;
+    let count = usize::try_from(codec::get_u32(&mut body)?).map_err(|_e| Malformed)?;
+    if count > body.len() {
+        return Err(Malformed);
+    }
+    let mut names = Vec::with_capacity(count);
+    for _ in 0..count {
+        let offset = codec::get_u64(&mut body)?;
+        names.push((offset, record::get_id(&mut body)?));
+    }
+    Ok(Change::Names(place, names))
 }
 
 fn decode_ends(mut body: &[u8]) -> Result<Vec<(Key, TopicId)>, Malformed> {

@@ -3,7 +3,8 @@
 //! Both follow Kafka's rules to the letter, so that its tools accept the files. An offset entry
 //! holds the *last* offset of the batch at its position, and there is one whenever more than
 //! `interval` bytes were appended since the one before. A time entry holds the largest time so far
-//! and the last offset of the batch that brought it; times strictly increase. An index only ever
+//! and the last offset of the batch that brought it; times strictly increase, and a batch without a
+//! time brings none. An index only ever
 //! says where to start looking: an entry that is missing costs time, and what an entry says is
 //! checked against the log before it is believed.
 
@@ -65,9 +66,7 @@ impl IndexTail {
     pub(super) fn note(&mut self, base: u64, position: u64, batch: &BatchHeader, interval: u64) {
         let relative = u32::try_from(batch.last_offset - base)
             .expect("a segment is rolled before its offsets pass 31 bits");
-        if self.largest.is_none_or(|largest| batch.timestamp > largest.time) {
-            self.largest = Some(TimeEntry { time: batch.timestamp, relative });
-        }
+        self.note_largest(base, batch);
         if self.since > interval {
             let position = u32::try_from(position)
                 .expect("a segment is rolled before its positions pass 31 bits");
@@ -110,10 +109,11 @@ impl IndexTail {
 
     /// Notes a batch that the indexes know of as far as offsets go, but maybe not its time.
     pub(super) fn note_largest(&mut self, base: u64, batch: &BatchHeader) {
-        if self.largest.is_none_or(|largest| batch.timestamp > largest.time)
+        if let Some(time) = batch.timestamp
+            && self.largest.is_none_or(|largest| time > largest.time)
             && let Ok(relative) = u32::try_from(batch.last_offset - base)
         {
-            self.largest = Some(TimeEntry { time: batch.timestamp, relative });
+            self.largest = Some(TimeEntry { time, relative });
         }
     }
 

@@ -16,11 +16,14 @@ pub mod batch;
 mod ids;
 mod index;
 mod partition;
+mod producers;
+mod produced;
 mod read;
 mod recovery;
 mod retention;
 mod scan;
 mod seek;
+mod slice;
 mod segment;
 
 use std::collections::{HashMap, HashSet};
@@ -40,11 +43,14 @@ use crate::disk::{Disk, DiskFile};
 use crate::lanes::PerLane;
 
 use batch::BatchWriter;
+pub use partition::Placed;
 use partition::{PartitionLog, State};
-use read::Missing;
+pub use produced::Refused;
+pub(crate) use producers::Producers;
 pub use read::Wanted;
 use recovery::Recovery;
-use segment::{Segment, TOPICS_DIR, partition_dir, read_error, topic_dir, write_error};
+pub use segment::partition_dir;
+use segment::{Segment, TOPICS_DIR, read_error, topic_dir, write_error};
 
 /// How logs are written.
 #[derive(Clone, Copy, Debug)]
@@ -80,12 +86,30 @@ pub struct LogEnd {
     pub bytes: u64,
     /// The offset the next message gets.
     pub offset: u64,
+    /// The largest time in that segment, where it is known.
+    pub largest: Option<Timestamp>,
+    /// The time of the last batch that fired, where it is known.
+    pub last: Option<Timestamp>,
+    /// Everything before this was trimmed.
+    pub start: u64,
+    /// Batches of producers before this are not in doubt, also behind `offset`.
+    pub known: u64,
 }
 
 impl LogEnd {
     /// The partition it is of.
     const fn place(&self) -> (TopicId, Partition) {
         (self.topic, self.partition)
+    }
+
+    /// The end of that log before anything was in it.
+    const fn beginning(&self) -> Self {
+        Self { segment: 0, bytes: 0, offset: 0, largest: None, last: None, ..*self }
+    }
+
+    /// What was true at an earlier end, with what no longer changes.
+    const fn lowered_to(&self, before: &Self) -> Self {
+        Self { start: self.start, known: self.known, ..*before }
     }
 }
 
@@ -131,6 +155,11 @@ pub struct Logs {
     topics: RwLock<HashMap<TopicId, Arc<[Arc<PartitionLog>]>>>,
     /// One for each lane, so that neither waits for the other.
     deliveries: PerLane<Mutex<Delivery>>,
+    /// Who sent what; locked by whoever commits, and for a copy.
+    producers: Mutex<Producers>,
+    /// The last offset at which the journal has a batch of a producer, while logs are opened after a
+    /// restart. Without a journal all batches count.
+    journaled: Mutex<Option<HashMap<(TopicId, Partition), u64>>>,
     messages: AtomicU64,
     bytes: AtomicU64,
 }
@@ -158,6 +187,8 @@ impl Logs {
             options,
             topics: RwLock::default(),
             deliveries: PerLane::default(),
+            producers: Mutex::default(),
+            journaled: Mutex::default(),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -188,11 +219,16 @@ impl Logs {
             let saved = slot.ok().and_then(|slot| saved.get(slot)).copied();
             let dir = partition_dir(topic, partition);
             let (disk, options) = (&*self.disk, &self.options);
-            let segments = Recovery { disk, options, dir: &dir, saved, delivered }.run()?;
+            let mut producers = self.producers.lock();
+            let (place, producers) = ((topic, partition), &mut *producers);
+            let known = self.known(place, saved);
+            let recovery =
+                Recovery { disk, options, dir: &dir, place, saved, known, delivered, producers };
+            let segments = recovery.run()?;
             // The process that made them may have been killed before their names were synced.
             let is_new = |segment: &Segment| saved.is_none_or(|saved| segment.base > saved.segment);
             let dir_unsynced = segments.iter().any(is_new);
-            let state = State::new(segments, saved.map_or(0, |saved| saved.offset));
+            let state = State::new(segments, saved);
             logs.push(Arc::new(PartitionLog {
                 disk: Arc::clone(&self.disk),
                 options: self.options,
@@ -215,6 +251,7 @@ impl Logs {
                 *log.state.lock() = State { removed: true, ..State::default() };
             }
         }
+        self.producers.lock().forget_topic(topic);
         let dir = topic_dir(topic);
         match self.disk.remove_dir(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -311,6 +348,18 @@ impl Logs {
     /// [`TopicError::NotFound`] without such a partition; [`StoreError::Damaged`] inside
     /// [`TopicError::Store`] when the log can not be read.
     pub fn read(&self, from: LogPosition, limit: usize) -> Result<Vec<Delivered>, TopicError> {
+        Ok(self.read_on(from, limit)?.0)
+    }
+
+    /// As [`read`](Self::read), with the offset up to which there is nothing else.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_on(
+        &self,
+        from: LogPosition,
+        limit: usize,
+    ) -> Result<(Vec<Delivered>, u64), TopicError> {
         self.partition(from.topic, from.partition)?.read(from.offset, limit)
     }
 
@@ -322,8 +371,7 @@ impl Logs {
         self.partition(topic, partition)?.bounds()
     }
 
-    /// The offset of the first record that was appended at `time` or later; the end of the log when
-    /// there is none.
+    /// The offset of the first record of `time` or later; the end of the log when there is none.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -359,7 +407,10 @@ impl Logs {
         let Ok(log) = self.partition(wanted.id.topic, wanted.id.partition) else {
             return Ok(None);
         };
-        let found = log.locate(wanted, batch::Batch::delivered)?;
+        let found = match wanted.id.key.sequence.offset() {
+            Some(offset) => log.at(offset, wanted.id)?,
+            None => log.locate(wanted, batch::Opened::delivered)?,
+        };
         Ok(found.map(|delivered| Delivered { message: detach(delivered.message), ..delivered }))
     }
 
@@ -369,10 +420,7 @@ impl Logs {
     /// [`StoreError::Damaged`] when the log can not be read.
     pub fn contains(&self, wanted: impl Into<Wanted>) -> Result<bool, StoreError> {
         let wanted = wanted.into();
-        let Ok(log) = self.partition(wanted.id.topic, wanted.id.partition) else {
-            return Ok(false);
-        };
-        Ok(log.locate(wanted, |_, _| Ok(()))?.is_some())
+        Ok(self.held_of(&[wanted])?.contains(&wanted.id))
     }
 
     /// Those of `ids` that the logs still hold. Each log is read once, however many there are.
@@ -380,18 +428,14 @@ impl Logs {
     /// # Errors
     /// [`StoreError::Damaged`] when a log can not be read.
     pub fn held_of(&self, wanted: &[Wanted]) -> Result<HashSet<MessageId>, StoreError> {
-        let mut by_log: HashMap<(TopicId, Partition), Missing> = HashMap::new();
+        let mut by_log: HashMap<(TopicId, Partition), Vec<Wanted>> = HashMap::new();
         for wanted in wanted {
-            let id = wanted.id;
-            by_log.entry((id.topic, id.partition)).or_default().insert(id.encode(), *wanted);
+            by_log.entry((wanted.id.topic, wanted.id.partition)).or_default().push(*wanted);
         }
-        let mut held: HashSet<MessageId> = wanted.iter().map(|wanted| wanted.id).collect();
-        for ((topic, partition), mut missing) in by_log {
+        let mut held = HashSet::new();
+        for ((topic, partition), all) in by_log {
             if let Ok(log) = self.partition(topic, partition) {
-                log.strike(&mut missing)?;
-            }
-            for wanted in missing.values() {
-                held.remove(&wanted.id);
+                held.extend(log.held_of(&all)?);
             }
         }
         Ok(held)
@@ -423,14 +467,15 @@ impl Logs {
         // ends, so that recovery finds it. What was settled since the ends were taken need not.
         for (_, delivery) in self.deliveries.iter() {
             let delivery = delivery.lock();
-            ends.retain_mut(|end| match delivery.unsettled.get(&end.place()) {
-                Some(None) => false,
-                Some(Some(before)) if before.offset < end.offset => {
-                    *end = *before;
-                    true
+            for end in &mut ends {
+                match delivery.unsettled.get(&end.place()) {
+                    Some(None) => *end = end.lowered_to(&end.beginning()),
+                    Some(Some(before)) if before.offset < end.offset => {
+                        *end = end.lowered_to(before)
+                    }
+                    _ => {}
                 }
-                _ => true,
-            });
+            }
         }
         ends.sort_unstable_by_key(LogEnd::place);
         (ends, unsynced)

@@ -1,14 +1,18 @@
 //! The log of one partition: what it holds, and how it grows.
 //!
-//! Offsets have no gaps, times never run backwards, and no record's time is before its due time.
-//! The state moves only after the bytes were written, so a failed write leaves the log as it was.
-//! The lock is held while a batch is written to the page cache, never while anything is read or
-//! synced.
+//! Offsets only grow. The times of what fires never run backwards, and none is before its due time;
+//! the times that producers gave their records are theirs. The state moves only after the bytes were
+//! written, so a failed write leaves the log as it was. The lock is held while a batch is written to the page cache,
+//! never while anything is read or synced.
+//!
+//! What a producer appends is *held* until the journal has it: from the first such batch on nothing
+//! is visible, whatever is appended behind it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use punctual_kafka_wire::records;
 use punctual_model::ports::{LogBounds, StoreError};
 use punctual_model::{Partition, Timestamp, TopicId};
 
@@ -19,6 +23,9 @@ use super::segment::{
     self, Kind, SEGMENT_BYTES_MAX, SEGMENT_OFFSETS_MAX, Segment, read_error, write_error,
 };
 use super::{LogEnd, LogOptions, Unsynced};
+
+/// There is one broker, and it leads from the beginning.
+const LEADER_EPOCH: i32 = 0;
 
 /// The log of one partition.
 #[derive(Debug)]
@@ -37,8 +44,12 @@ pub(super) struct State {
     pub(super) segments: Vec<Segment>,
     /// The offset the next record gets.
     pub(super) end: u64,
-    /// The time of the last batch.
+    /// The time of the last batch that fired.
     pub(super) last: Timestamp,
+    /// Everything before this was trimmed.
+    pub(super) start: u64,
+    /// The first batch that must not be seen yet.
+    pub(super) held: Option<Held>,
     /// Every record before this offset is known to a checkpoint.
     pub(super) checkpointed: u64,
     /// Every record before this offset was synced by [`PartitionLog::sync`].
@@ -51,33 +62,108 @@ pub(super) struct State {
     pub(super) removed: bool,
 }
 
-impl State {
-    /// The state of a log that holds these segments.
-    pub(super) fn new(segments: Vec<Segment>, checkpointed: u64) -> Self {
-        let end = segments.last().map_or(0, |segment| segment.end);
-        let last = segments.iter().rev().find_map(Segment::last).unwrap_or_default();
-        Self { segments, end, last, checkpointed, ..Self::default() }
+/// Where the visible part of a log ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// The offset behind it.
+    offset: u64,
+    /// The first offset of the segment of the first batch that is held.
+    segment: u64,
+    /// Where that batch starts.
+    position: u64,
+}
+
+/// A segment as far as it may be seen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight<'s> {
+    /// The segment.
+    pub(super) segment: &'s Segment,
+    /// The offset behind what may be seen.
+    pub(super) end: u64,
+    /// Bytes that may be seen.
+    pub(super) bytes: u64,
+}
+
+impl<'s> Sight<'s> {
+    /// All of a segment.
+    pub(super) const fn whole(segment: &'s Segment) -> Self {
+        Self { segment, end: segment.end, bytes: segment.bytes }
     }
 
-    /// The offsets it holds.
-    pub(super) fn bounds(&self) -> LogBounds {
-        LogBounds {
-            start: self.segments.first().map_or(self.end, |first| first.base),
-            end: self.end,
+    /// Whether that is all of it.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.bytes == self.segment.bytes
+    }
+}
+
+impl State {
+    /// The state of a log that holds these segments.
+    pub(super) fn new(segments: Vec<Segment>, saved: Option<LogEnd>) -> Self {
+        let end = segments.last().map_or(0, |segment| segment.end);
+        let known = |segment: &Segment| segment.fired.or_else(|| segment.last());
+        let last = match saved.and_then(|saved| saved.last) {
+            Some(last) => segments.iter().filter_map(|segment| segment.fired).fold(last, Ord::max),
+            None => segments.iter().rev().find_map(known).unwrap_or_default(),
+        };
+        let checkpointed = saved.map_or(0, |saved| saved.offset);
+        let start = saved.map_or(0, |saved| saved.start);
+        Self { segments, end, last, start, checkpointed, ..Self::default() }
+    }
+
+    /// The offset behind what may be seen.
+    pub(super) fn visible_end(&self) -> u64 {
+        self.held.map_or(self.end, |held| held.offset)
+    }
+
+    /// What may be seen, oldest first.
+    pub(super) fn visible(&self) -> impl DoubleEndedIterator<Item = Sight<'_>> {
+        self.segments.iter().filter_map(|segment| self.sight(segment))
+    }
+
+    /// The segment that holds `offset` or has the first one behind it, if that may be seen.
+    pub(super) fn sight_at(&self, offset: u64) -> Option<Sight<'_>> {
+        let slot = self.segments.partition_point(|segment| segment.end <= offset);
+        let sight = self.segments.get(slot).and_then(|segment| self.sight(segment));
+        sight.filter(|sight| sight.end > offset)
+    }
+
+    fn sight<'s>(&self, segment: &'s Segment) -> Option<Sight<'s>> {
+        match self.held {
+            Some(held) if held.segment < segment.base => None,
+            Some(held) if held.segment == segment.base => {
+                Some(Sight { segment, end: held.offset, bytes: held.position })
+            }
+            _ => Some(Sight::whole(segment)),
         }
     }
 
-    fn must_roll(&self, batch_bytes: u64, time: Timestamp, options: &LogOptions) -> bool {
+    /// The offsets it shows.
+    pub(super) fn bounds(&self) -> LogBounds {
+        let end = self.visible_end();
+        let first = self.segments.first().map_or(end, |first| first.base);
+        LogBounds { start: first.max(self.start).min(end), end }
+    }
+
+    fn must_roll(&self, batch: &BatchHeader, now: Timestamp, options: &LogOptions) -> bool {
         let Some(active) = self.segments.last() else {
             return true;
         };
-        let Some((first, _)) = active.times else {
+        if active.bytes == 0 {
             return false;
-        };
-        active.bytes + batch_bytes > options.segment_bytes.min(SEGMENT_BYTES_MAX)
-            || time.since(first) >= options.segment_age
-            || active.end - active.base >= SEGMENT_OFFSETS_MAX
+        }
+        active.bytes + batch.bytes > options.segment_bytes.min(SEGMENT_BYTES_MAX)
+            || active.born.is_some_and(|born| now.since(born) >= options.segment_age)
+            || batch.last_offset - active.base >= SEGMENT_OFFSETS_MAX
     }
+}
+
+/// Where a batch of a producer went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The offset of its first record.
+    pub base_offset: u64,
+    /// Where the log starts.
+    pub start: u64,
 }
 
 impl PartitionLog {
@@ -97,11 +183,83 @@ impl PartitionLog {
             return Ok(0);
         }
         let time = now.max(state.last).max(batch.latest_due());
-        if state.must_roll(batch.size() as u64, time, &self.options) {
-            self.roll(&mut state)?;
-        }
         let bytes = batch.finish(state.end, time);
         let header = BatchHeader::parse(bytes).expect("the header was written a moment ago");
+        self.put(&mut state, bytes, &header, time)?;
+        state.last = time;
+        Ok(header.bytes)
+    }
+
+    /// Appends a batch of a producer, as it is but for its offset. Nobody sees it before
+    /// [`release`](Self::release). Nothing when the topic is gone.
+    pub(super) fn append_held(
+        &self,
+        batch: &mut [u8],
+        now: Timestamp,
+    ) -> Result<Option<(Placed, BatchHeader)>, StoreError> {
+        let mut state = self.state.lock();
+        if state.removed {
+            return Ok(None);
+        }
+        let state = &mut *state;
+        records::place(batch, state.end, LEADER_EPOCH);
+        let header = BatchHeader::parse(batch).map_err(StoreError::damaged)?;
+        let held = state.held;
+        if held.is_none() {
+            state.held = Some(self.held_from(state, &header, now));
+        }
+        if let Err(error) = self.put(state, batch, &header, now) {
+            state.held = held;
+            return Err(error);
+        }
+        let start = state.bounds().start;
+        Ok(Some((Placed { base_offset: header.base_offset, start }, header)))
+    }
+
+    /// Where a batch will come to stand if it is appended now.
+    fn held_from(&self, state: &State, batch: &BatchHeader, now: Timestamp) -> Held {
+        let offset = state.end;
+        let active = state.segments.last().filter(|_| !state.must_roll(batch, now, &self.options));
+        let (segment, position) = active.map_or((offset, 0), |active| (active.base, active.bytes));
+        Held { offset, segment, position }
+    }
+
+    /// Shows what was held: it is certain now.
+    pub(super) fn release(&self) {
+        self.state.lock().held = None;
+    }
+
+    /// Appends a batch that the journal has and the log has lost, where it stood. False when it is
+    /// there.
+    pub(super) fn restore(&self, batch: &[u8]) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
+        let header = BatchHeader::parse(batch).map_err(StoreError::damaged)?;
+        let Some(hole) = header.base_offset.checked_sub(state.end) else { return Ok(false) };
+        if hole > SEGMENT_OFFSETS_MAX {
+            let what = format_args!("offset {} follows {}", header.base_offset, state.end);
+            return Err(segment::damage(&self.dir(), 0, what));
+        }
+        self.put(&mut state, batch, &header, Timestamp::MIN)?;
+        Ok(true)
+    }
+
+    /// Takes everything before `start` off the log.
+    pub(super) fn trim(&self, start: u64) {
+        let mut state = self.state.lock();
+        state.start = state.start.max(start);
+    }
+
+    /// Writes a batch at the end.
+    fn put(
+        &self,
+        state: &mut State,
+        bytes: &[u8],
+        header: &BatchHeader,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        if state.must_roll(header, now, &self.options) {
+            self.roll(state)?;
+        }
         let active = state.segments.last_mut().expect("rolling left an active segment");
         let position = active.bytes;
         let written = active.open(&*self.disk, &self.dir()).and_then(|file| {
@@ -114,12 +272,13 @@ impl PartitionLog {
         if let Err(error) = written {
             return Err(write_error(&segment::path(&self.dir(), active.base, Kind::Log), &error));
         }
-        active.note(&header, self.options.index_interval_bytes);
+        active.note(header, self.options.index_interval_bytes);
+        // At a restart nobody knows what time it is; the next batch will tell.
+        active.born = active.born.or(Some(now).filter(|now| *now > Timestamp::MIN));
         active.unsynced = true;
         state.end = header.last_offset + 1;
-        state.last = time;
         state.busy = true;
-        Ok(header.bytes)
+        Ok(())
     }
 
     /// Starts a new active segment.
@@ -225,6 +384,10 @@ impl PartitionLog {
             segment: active.base,
             bytes: active.bytes,
             offset: state.end,
+            largest: active.last(),
+            last: Some(state.last),
+            start: state.start,
+            known: state.end,
         })
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A view of a segment is taken under the partition's lock; all file access comes after. Segments
 //! may be removed meanwhile: then a fresh view is taken. Every batch is checked before anything in
-//! it is believed, whatever an index or an `.ids` file said.
+//! it is believed, whatever an index or an `.ids` file said. Whoever reads messages gets visible ones only; only
+//! the question whether a message was delivered is asked of all that was written.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,13 +16,15 @@ use punctual_model::{MessageId, Timestamp};
 
 use crate::disk::{DiskFile, Open};
 
-use super::batch::{Batch, BatchError, Record};
+use super::batch::{BatchError, BatchHeader, Opened, Record};
 use super::ids::{self, Trailer};
 use super::index::{self, OffsetEntry};
-use super::partition::PartitionLog;
+use super::partition::{PartitionLog, Sight, State};
 use super::scan::{Bad, Scanner};
-use super::segment::{self, Kind, Segment, damage, read_error};
+use super::segment::{self, Kind, damage, read_error};
 
+/// Looking for so many messages or fewer, each is looked for on its own.
+const FEW: usize = 2;
 /// A page of messages is closed after this many bytes, so that no page fills the memory.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 /// How often a segment may vanish under a reader before that counts as damage.
@@ -51,10 +54,14 @@ pub(super) struct View<'p> {
     log: &'p PartitionLog,
     /// Its first offset.
     pub(super) base: u64,
-    /// The offset behind it.
+    /// The offset behind what may be seen.
     pub(super) end: u64,
-    /// Bytes of whole batches.
+    /// Bytes of whole batches that may be seen.
     pub(super) bytes: u64,
+    /// The offset at which the log starts.
+    pub(super) start: u64,
+    /// The offset behind all of it.
+    whole_end: u64,
     sealed: bool,
     ids: Option<Trailer>,
     file: Option<Arc<dyn DiskFile>>,
@@ -79,8 +86,13 @@ impl PartitionLog {
         if state.removed { Err(TopicError::NotFound) } else { Ok(state.bounds()) }
     }
 
-    /// Delivered messages from `from` on, at most `limit`.
-    pub(super) fn read(&self, from: u64, limit: usize) -> Result<Vec<Delivered>, TopicError> {
+    /// Delivered messages from `from` on, at most `limit`, and the offset up to which there is
+    /// nothing else.
+    pub(super) fn read(
+        &self,
+        from: u64,
+        limit: usize,
+    ) -> Result<(Vec<Delivered>, u64), TopicError> {
         let mut page = Vec::new();
         let mut weight = 0;
         let mut offset = from;
@@ -89,28 +101,57 @@ impl PartitionLog {
             let Some(view) = self.view(offset)? else {
                 break;
             };
-            offset = offset.max(view.base);
+            offset = offset.max(view.base).max(view.start);
             match view.read(offset, limit, &mut page, &mut weight) {
-                Ok(()) => offset = view.end,
+                Ok(full) => offset = full.unwrap_or(view.end),
                 Err(Trouble::Vanished(_)) if vanished < VANISHED_MAX => vanished += 1,
                 // What was read is good; the next call starts at the trouble.
-                Err(_) if !page.is_empty() => break,
+                Err(_) if !page.is_empty() => {
+                    offset = page.last().map_or(offset, |last| last.offset + 1);
+                    break;
+                }
                 Err(Trouble::Vanished(error) | Trouble::Store(error)) => return Err(error.into()),
             }
         }
-        Ok(page)
+        Ok((page, offset))
+    }
+
+    /// The message of that id, if it is the one at that offset.
+    pub(super) fn at(&self, offset: u64, id: MessageId) -> Result<Option<Delivered>, TopicError> {
+        let (page, _) = self.read(offset, 1)?;
+        Ok(page.into_iter().find(|delivered| delivered.offset == offset && delivered.id == id))
+    }
+
+    /// Those of the ids that the log holds.
+    pub(super) fn held_of(&self, all: &[Wanted]) -> Result<Vec<MessageId>, StoreError> {
+        let mut held = Vec::new();
+        let mut missing = Missing::new();
+        for wanted in all {
+            match wanted.id.key.sequence.offset() {
+                Some(offset) => match self.at(offset, wanted.id) {
+                    Ok(found) => held.extend(found.map(|found| found.id)),
+                    Err(TopicError::Store(error)) => return Err(error),
+                    Err(_gone) => {}
+                },
+                None => drop(missing.insert(wanted.id.encode(), *wanted)),
+            }
+        }
+        let looked_for: Vec<MessageId> = missing.values().map(|wanted| wanted.id).collect();
+        self.strike(&mut missing)?;
+        held.extend(looked_for.into_iter().filter(|id| !missing.contains_key(&id.encode())));
+        Ok(held)
     }
 
     /// Looks for the message and hands its record to `found`.
     pub(super) fn locate<T>(
         &self,
         wanted: Wanted,
-        found: impl Fn(&Batch, &Record<'_>) -> Result<T, BatchError>,
+        found: impl Fn(&Opened, &Record<'_>) -> Result<T, BatchError>,
     ) -> Result<Option<T>, StoreError> {
         // No record's time is before its due time, so older segments can not hold it.
         let mut offset = 0;
         let mut vanished = 0;
-        while let Some(view) = self.view_since(offset, wanted.since) {
+        while let Some(view) = self.view_since(offset, wanted.since, false) {
             match view.locate(wanted, &found) {
                 Ok(None) => offset = view.end,
                 Ok(found) => return Ok(found),
@@ -130,7 +171,7 @@ impl PartitionLog {
         let mut offset = 0;
         let mut vanished = 0;
         while !missing.is_empty()
-            && let Some(view) = self.view_since(offset, earliest)
+            && let Some(view) = self.view_since(offset, earliest, true)
         {
             match view.strike(missing, earliest) {
                 Ok(()) => offset = view.end,
@@ -142,47 +183,57 @@ impl PartitionLog {
     }
 
     /// The segment that holds `offset`, or the first one when that lies before it.
-    fn view(&self, offset: u64) -> Result<Option<View<'_>>, TopicError> {
+    pub(super) fn view(&self, offset: u64) -> Result<Option<View<'_>>, TopicError> {
         let state = self.state.lock();
         if state.removed {
             return Err(TopicError::NotFound);
         }
-        if offset >= state.end {
-            return Ok(None);
-        }
-        let slot = state.segments.partition_point(|segment| segment.end <= offset);
-        Ok(state.segments.get(slot).map(|segment| self.view_of(segment, Some(offset))))
+        Ok(state.sight_at(offset).map(|sight| self.view_of(&state, sight, Some(offset))))
     }
 
-    /// The first segment that ends behind `offset` and has batches of `time` or later.
-    fn view_since(&self, offset: u64, time: Timestamp) -> Option<View<'_>> {
+    /// The first segment that ends behind `offset` and has batches of `time` or later, also if they
+    /// are `held`.
+    pub(super) fn view_since(&self, offset: u64, time: Timestamp, held: bool) -> Option<View<'_>> {
         let state = self.state.lock();
-        let slot = state.segments.partition_point(|segment| segment.end <= offset);
-        let mut rest = state.segments.iter().skip(slot);
-        let segment = rest.find(|segment| segment.last().is_some_and(|last| last >= time))?;
-        Some(self.view_at(segment, time))
+        let fits = |sight: &Sight<'_>| {
+            sight.end > offset && sight.segment.last().is_some_and(|last| last >= time)
+        };
+        let sight = if held {
+            state.segments.iter().map(Sight::whole).find(fits)?
+        } else {
+            state.visible().find(fits)?
+        };
+        Some(self.view_at(&state, sight, time))
     }
 
     /// A view with the entry in memory that is best for `time`.
-    pub(super) fn view_at(&self, segment: &Segment, time: Timestamp) -> View<'_> {
+    pub(super) fn view_at(&self, state: &State, sight: Sight<'_>, time: Timestamp) -> View<'_> {
+        let segment = sight.segment;
         let entry = segment.index.times.iter().rev().find(|entry| entry.time < time);
-        self.view_of(segment, entry.map(|entry| segment.base + u64::from(entry.relative)))
+        self.view_of(state, sight, entry.map(|entry| segment.base + u64::from(entry.relative)))
     }
 
     /// A view with the entry in memory that is best for `offset`.
-    pub(super) fn view_of(&self, segment: &Segment, offset: Option<u64>) -> View<'_> {
-        let before = |entry: &&OffsetEntry| {
-            offset.is_some_and(|offset| segment.base + u64::from(entry.relative) <= offset)
-        };
+    pub(super) fn view_of(&self, state: &State, sight: Sight<'_>, offset: Option<u64>) -> View<'_> {
+        let segment = sight.segment;
+        // Entries are sorted, and many may wait to be written.
+        let hint = offset.and_then(|offset| {
+            let offsets = &segment.index.offsets;
+            let behind = |entry: &OffsetEntry| segment.base + u64::from(entry.relative) <= offset;
+            let slot = offsets.partition_point(behind).checked_sub(1)?;
+            offsets.get(slot).copied()
+        });
         View {
             log: self,
             base: segment.base,
-            end: segment.end,
-            bytes: segment.bytes,
+            end: sight.end,
+            bytes: sight.bytes,
+            start: state.start,
+            whole_end: segment.end,
             sealed: segment.sealed,
             ids: segment.ids,
             file: segment.file.clone(),
-            hint: segment.index.offsets.iter().rev().find(before).copied(),
+            hint,
             offset_bytes: segment.index.offset_bytes,
             time_bytes: segment.index.time_bytes,
         }
@@ -231,13 +282,14 @@ impl View<'_> {
         Trouble::Store(damage(&self.path(Kind::Log), bad.position, bad.error))
     }
 
+    /// Adds to the page. Answers where to go on, if the page is full.
     fn read(
         &self,
         from: u64,
         limit: usize,
         page: &mut Vec<Delivered>,
         weight: &mut usize,
-    ) -> Result<(), Trouble> {
+    ) -> Result<Option<u64>, Trouble> {
         let file = self.log_file()?;
         let start = self.start(&*file, from);
         self.walk(
@@ -249,21 +301,20 @@ impl View<'_> {
                 *weight += delivered.message.weight();
                 page.push(delivered);
                 let full = page.len() >= limit || *weight >= PAGE_BYTES_MAX;
-                Ok(full.then_some(()))
+                Ok(full.then_some(record.offset + 1))
             },
         )
-        .map(drop)
     }
 
     fn locate<T>(
         &self,
         wanted: Wanted,
-        found: &impl Fn(&Batch, &Record<'_>) -> Result<T, BatchError>,
+        found: &impl Fn(&Opened, &Record<'_>) -> Result<T, BatchError>,
     ) -> Result<Option<T>, Trouble> {
         let file = self.log_file()?;
         let Wanted { id, since } = wanted;
         let text = id.encode();
-        let check = |batch: &Batch, record: &Record<'_>| {
+        let check = |batch: &Opened, record: &Record<'_>| {
             if has_id(record, &text) { found(batch, record).map(Some) } else { Ok(None) }
         };
         if let Some(trailer) = self.intact_ids() {
@@ -275,18 +326,21 @@ impl View<'_> {
                 return Ok(None);
             };
             let offset = self.base + u64::from(relative);
+            if offset < self.start {
+                return Ok(None);
+            }
             let start = self.start(&*file, offset);
-            let holds = |header: &super::batch::BatchHeader| {
-                (header.base_offset..=header.last_offset).contains(&offset)
+            let holds = |header: &BatchHeader| {
+                header.fired && (header.base_offset..=header.last_offset).contains(&offset)
             };
             return self.walk(&*file, (start, offset), holds, check);
         }
         let start = self.start_at_time(&*file, since);
-        self.walk(&*file, (start, self.base), |header| header.timestamp >= since, check)
+        self.walk(&*file, (start, self.start), |header| fired_since(header, since), check)
     }
 
     fn strike(&self, missing: &mut Missing, earliest: Timestamp) -> Result<(), Trouble> {
-        if self.intact_ids().is_some() {
+        if missing.len() <= FEW || self.intact_ids().is_some() {
             let mut found = Vec::new();
             for (text, wanted) in &*missing {
                 if self.locate(*wanted, &|_, _| Ok(()))?.is_some() {
@@ -302,8 +356,8 @@ impl View<'_> {
         let start = self.start_at_time(&*file, earliest);
         self.walk(
             &*file,
-            (start, self.base),
-            |header| header.timestamp >= earliest,
+            (start, self.start),
+            |header| fired_since(header, earliest),
             |_, record| {
                 if let Some(text) = record.id_text() {
                     missing.remove(text);
@@ -316,12 +370,12 @@ impl View<'_> {
 
     /// Goes through the records of the batches that `wanted` picks, until `visit` answers. Starts at
     /// a position, and leaves out records before an offset.
-    fn walk<T>(
+    pub(super) fn walk<T>(
         &self,
         file: &dyn DiskFile,
         (start, from): (u64, u64),
-        wanted: impl Fn(&super::batch::BatchHeader) -> bool,
-        mut visit: impl FnMut(&Batch, &Record<'_>) -> Result<Option<T>, BatchError>,
+        wanted: impl Fn(&BatchHeader) -> bool,
+        mut visit: impl FnMut(&Opened, &Record<'_>) -> Result<Option<T>, BatchError>,
     ) -> Result<Option<T>, Trouble> {
         let mut scanner = Scanner::new(file, start, self.bytes);
         while let Some(header) = scanner.peek().map_err(|error| self.failed(&error))? {
@@ -333,8 +387,9 @@ impl View<'_> {
             let position = scanner.position();
             let batch = scanner.take(&header).map_err(|error| self.failed(&error))?;
             let batch = batch.map_err(|bad| self.bad(bad))?;
-            for record in batch.records_from(from) {
-                let answer = record.and_then(|record| visit(&batch, &record));
+            let opened = batch.open(self.log.topic, self.log.partition);
+            for record in opened.records_from(from) {
+                let answer = record.and_then(|record| visit(&opened, &record));
                 if let Some(answer) = answer.map_err(|error| self.bad(Bad { position, error }))? {
                     return Ok(Some(answer));
                 }
@@ -380,7 +435,7 @@ impl View<'_> {
         let mut scanner = Scanner::new(file, start, self.bytes);
         while let Ok(Some(Ok(header))) = scanner.peek() {
             if header.last_offset >= last {
-                let sound = header.last_offset == last && header.timestamp == entry.time;
+                let sound = header.last_offset == last && header.timestamp == Some(entry.time);
                 return if sound { start } else { 0 };
             }
             scanner.skip(&header);
@@ -394,7 +449,7 @@ impl View<'_> {
             return self.ids;
         }
         let found = self.open(Kind::Ids).and_then(|file| {
-            let trailer = ids::trailer(&*file)?.filter(|trailer| trailer.end == self.end);
+            let trailer = ids::trailer(&*file)?.filter(|trailer| trailer.end == self.whole_end);
             match trailer {
                 Some(trailer) if ids::intact(&*file, &trailer)? => Ok(Some(trailer)),
                 _ => Ok(None),
@@ -408,6 +463,11 @@ impl View<'_> {
         self.log.note_ids(self.base, found);
         found
     }
+}
+
+/// Whether one of our batches was appended at that time or later.
+fn fired_since(header: &BatchHeader, time: Timestamp) -> bool {
+    header.fired && header.timestamp >= Some(time)
 }
 
 fn has_id(record: &Record<'_>, text: &[u8; ID_CHARS]) -> bool {

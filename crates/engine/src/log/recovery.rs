@@ -3,7 +3,7 @@
 //! What a checkpoint vouches for was synced and is trusted: if it is not there, that is damage.
 //! Behind it every batch is checked. Bytes there that were never synced may be missing in any
 //! pattern after a loss of power, and cutting them off loses nothing, because whatever is not found
-//! here is delivered again. So a tail that is cut short, or that holds places which were never
+//! here is delivered again, or appended again from the journal, where it stood. So a tail that is cut short, or that holds places which were never
 //! written, is cut. A batch that was written and then changed, with intact batches behind it, is
 //! damage, and is never cut silently.
 
@@ -12,15 +12,18 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use punctual_model::MessageId;
 use punctual_model::ports::StoreError;
+use punctual_model::{MessageId, Partition, TopicId};
 
 use crate::disk::{Disk, DiskFile, Open, read_exact};
 
-use super::batch::{BatchError, HEADER_BYTES, checked_header};
+use super::batch::{BatchError, BatchHeader, HEADER_BYTES, checked_header};
 use super::index::{self, OffsetEntry};
+use super::producers::Producers;
 use super::scan::{Bad, Scanner};
-use super::segment::{self, Kind, Segment, damage, read_error, remove_file, write_error};
+use super::segment::{
+    self, Kind, SEGMENT_OFFSETS_MAX, Segment, damage, read_error, remove_file, write_error,
+};
 use super::{LogEnd, LogOptions, ids};
 
 /// The smallest unit that a disk writes whole.
@@ -38,10 +41,16 @@ pub(super) struct Recovery<'a> {
     pub(super) options: &'a LogOptions,
     /// The directory of the partition.
     pub(super) dir: &'a Path,
+    /// The partition.
+    pub(super) place: (TopicId, Partition),
     /// What the checkpoint says.
     pub(super) saved: Option<LogEnd>,
-    /// Receives id and offset of every record that the checkpoint does not know.
+    /// Batches of producers from this offset on have not come into the journal.
+    pub(super) known: u64,
+    /// Receives id and offset of every record of ours that the checkpoint does not know.
     pub(super) delivered: &'a mut Vec<(MessageId, u64)>,
+    /// Learns of every batch of a producer that the checkpoint does not know.
+    pub(super) producers: &'a mut Producers,
 }
 
 impl Recovery<'_> {
@@ -168,6 +177,8 @@ impl Recovery<'_> {
             }
             Some(saved) => {
                 self.resume(&*file, &mut segment, saved.bytes)?;
+                // Resuming does not look at all batches, and times may be in any order.
+                segment.note_time(saved.largest);
                 if segment.end != saved.offset {
                     let what = format_args!(
                         "offset {} where the checkpoint has {}",
@@ -179,10 +190,16 @@ impl Recovery<'_> {
             None => {}
         }
         let known = segment.bytes;
-        if let Some(bad) = self.check(&*file, &mut segment, bytes)? {
-            self.judge(&*file, bad, &segment, Tail { bytes, more_follow })?;
-            tracing::warn!(file = %log.display(), from = bad.position, until = bytes, "torn tail cut");
-            file.set_len(bad.position).map_err(|error| write_error(&log, &error))?;
+        if let Some(end) = self.check(&*file, &mut segment, bytes)? {
+            let (from, why) = match end {
+                End::Bad(bad) => {
+                    self.judge(&*file, bad, &segment, Tail { bytes, more_follow })?;
+                    (bad.position, "torn")
+                }
+                End::Unknown(position) => (position, "nobody was told of it"),
+            };
+            tracing::warn!(file = %log.display(), from, until = bytes, why, "tail cut");
+            file.set_len(from).map_err(|error| write_error(&log, &error))?;
             file.sync().map_err(|error| write_error(&log, &error))?;
         }
         self.trim_index(&segment)?;
@@ -200,26 +217,35 @@ impl Recovery<'_> {
         file: &dyn DiskFile,
         segment: &mut Segment,
         bytes: u64,
-    ) -> Result<Option<Bad>, StoreError> {
+    ) -> Result<Option<End>, StoreError> {
         let log = segment::path(self.dir, segment.base, Kind::Log);
         let failed = |error: io::Error| read_error(&log, &error);
         let mut scanner = Scanner::new(file, segment.bytes, bytes);
         while let Some(header) = scanner.peek().map_err(failed)? {
             let position = scanner.position();
             let header = match header {
-                Ok(header) if header.base_offset == segment.end => header,
+                Ok(header) if header.follows(segment.end) => header,
                 Ok(_) => {
-                    return Ok(Some(Bad { position, error: BatchError::Header }));
+                    return Ok(Some(End::Bad(Bad { position, error: BatchError::Header })));
                 }
-                Err(bad) => return Ok(Some(bad)),
+                Err(bad) => return Ok(Some(End::Bad(bad))),
             };
             let batch = match scanner.take(&header).map_err(failed)? {
                 Ok(batch) => batch,
-                Err(bad) => return Ok(Some(bad)),
+                Err(bad) => return Ok(Some(End::Bad(bad))),
             };
-            for record in batch.records() {
-                let found = record.and_then(|record| Ok((record.id()?, record.offset)));
-                self.delivered.push(found.map_err(|error| damage(&log, position, error))?);
+            if !header.fired && header.base_offset >= self.known {
+                return Ok(Some(End::Unknown(position)));
+            }
+            if header.fired {
+                let (topic, partition) = self.place;
+                let opened = batch.open(topic, partition);
+                for record in opened.records() {
+                    let found = record.and_then(|record| Ok((opened.id(&record)?, record.offset)));
+                    self.delivered.push(found.map_err(|error| damage(&log, position, error))?);
+                }
+            } else {
+                self.producers.note(self.place, &header, None);
             }
             segment.note(&header, self.options.index_interval_bytes);
         }
@@ -251,7 +277,8 @@ impl Recovery<'_> {
         }
         let sound = index::sane_times(&times, until + 1);
         segment.index.resume(&offsets, times.get(..sound).unwrap_or_default(), bytes);
-        segment.times = Some((first.timestamp, first.timestamp));
+        segment.note_time(first.timestamp);
+        segment.born = first.timestamp.filter(|_| first.fired);
         (segment.bytes, segment.end) = (u64::from(last.position), entered.base_offset);
         while let Some(header) = scanner.peek().map_err(failed)? {
             let header = header.map_err(|bad| damage(&log, bad.position, bad.error))?;
@@ -274,7 +301,7 @@ impl Recovery<'_> {
         let mut scanner = Scanner::new(file, 0, bytes);
         while let Some(header) = scanner.peek().map_err(|error| read_error(&log, &error))? {
             let header = header.map_err(|bad| damage(&log, bad.position, bad.error))?;
-            if header.base_offset != segment.end {
+            if !header.follows(segment.end) {
                 return Err(damage(&log, scanner.position(), BatchError::Header));
             }
             if indexed {
@@ -344,6 +371,15 @@ impl Recovery<'_> {
     }
 }
 
+/// Why a log ends before its file does.
+enum End {
+    /// There is a batch that is not whole.
+    Bad(Bad),
+    /// There is a batch of a producer that never came into the journal: the process ended in between.
+    /// Nothing from there on was ever seen, and the producer will send it again.
+    Unknown(u64),
+}
+
 type Indexes = (Vec<OffsetEntry>, Vec<index::TimeEntry>);
 
 /// What lies behind the last intact batch.
@@ -356,7 +392,8 @@ struct Tail {
 /// Where behind a bad batch intact ones go on to the very end of `rest`, if they do.
 fn intact_behind(rest: &[u8], expected: u64) -> Option<usize> {
     let mut budget = rest.len().saturating_mul(SEARCH_FACTOR);
-    let highest = expected.saturating_add(rest.len() as u64);
+    // A batch may take more offsets than it has bytes, so this only keeps out what is absurd.
+    let highest = expected.saturating_add(SEGMENT_OFFSETS_MAX);
     (1..rest.len().saturating_sub(HEADER_BYTES)).find(|&from| {
         let base =
             rest.get(from..).and_then(|at| at.first_chunk()).map(|raw| u64::from_be_bytes(*raw));
@@ -370,7 +407,7 @@ fn intact_behind(rest: &[u8], expected: u64) -> Option<usize> {
 fn reaches_end(mut rest: &[u8], budget: &mut usize) -> bool {
     let mut next = None;
     while !rest.is_empty() {
-        let Ok(header) = super::batch::BatchHeader::parse(rest) else {
+        let Ok(header) = BatchHeader::parse(rest) else {
             return false;
         };
         let length = usize::try_from(header.bytes).unwrap_or(usize::MAX);
@@ -378,7 +415,7 @@ fn reaches_end(mut rest: &[u8], budget: &mut usize) -> bool {
             return false;
         };
         *budget = left;
-        if next.is_some_and(|next| next != header.base_offset) || checked_header(rest).is_err() {
+        if next.is_some_and(|next| !header.follows(next)) || checked_header(rest).is_err() {
             return false;
         }
         next = Some(header.last_offset + 1);
@@ -388,7 +425,8 @@ fn reaches_end(mut rest: &[u8], budget: &mut usize) -> bool {
 }
 
 /// Whether a bad batch has a place that was never written: its first fields, what it has of its
-/// first sector, its end, or a whole sector. What was never written reads as zeros; every batch has a length, and ends in a digit.
+/// first sector, its end, or a whole sector. What was never written reads as zeros; every batch has a
+/// length, and those of ours end in a digit.
 fn was_never_written(region: &[u8], position: u64) -> bool {
     let zero = |part: Option<&[u8]>| part.is_some_and(|part| part.iter().all(|&byte| byte == 0));
     let first = zero(region.get(8..21)) || (region.len() <= 21 && zero(Some(region)));

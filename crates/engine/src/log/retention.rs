@@ -65,11 +65,17 @@ impl PartitionLog {
         let mut scanner = Scanner::new(&*file, 0, bytes);
         while let Some(header) = scanner.peek().map_err(|error| read_error(&log, &error))? {
             let header = header.map_err(|bad| damage(&log, bad.position, bad.error))?;
+            if !header.fired {
+                // Where those stand is in their ids.
+                scanner.skip(&header);
+                continue;
+            }
             let position = scanner.position();
             let batch = scanner.take(&header).map_err(|error| read_error(&log, &error))?;
             let batch = batch.map_err(|bad| damage(&log, bad.position, bad.error))?;
-            for record in batch.records() {
-                let entry = record.and_then(|record| Ok((record.id()?, record.offset)));
+            let opened = batch.open(self.topic, self.partition);
+            for record in opened.records() {
+                let entry = record.and_then(|record| Ok((opened.id(&record)?, record.offset)));
                 let (id, offset) = entry.map_err(|error| damage(&log, position, error))?;
                 let relative =
                     u32::try_from(offset - base).map_err(|error| damage(&log, position, error))?;
@@ -142,8 +148,15 @@ fn find(state: &mut State, base: u64) -> Option<&mut Segment> {
 
 /// Whether the oldest segment must stay, whatever the settings say.
 fn is_held(state: &State, floor: Option<u64>) -> bool {
-    let needed = floor.map_or(state.checkpointed, |floor| floor.min(state.checkpointed));
-    state.segments.first().is_some_and(|oldest| oldest.end > needed)
+    let Some(oldest) = state.segments.first() else { return false };
+    // Nobody can ask for what was trimmed.
+    let floor = floor.filter(|_| !is_trimmed(state, oldest));
+    oldest.end > floor.map_or(state.checkpointed, |floor| floor.min(state.checkpointed))
+}
+
+/// Whether all of a segment was taken off the log.
+const fn is_trimmed(state: &State, segment: &Segment) -> bool {
+    segment.bytes > 0 && segment.end <= state.start
 }
 
 /// Whether the settings want the oldest segment to go.
@@ -151,13 +164,16 @@ fn is_excess(state: &State, settings: &TopicSettings, now: Timestamp) -> bool {
     let Some(oldest) = state.segments.first() else {
         return false;
     };
-    let Some(last) = oldest.last() else {
+    if oldest.bytes == 0 {
         return false;
-    };
-    let expired = settings.retention.is_some_and(|span| now.since(last) > span);
+    }
+    // A segment without any time is as old as the one behind it.
+    let last = state.segments.iter().find_map(Segment::last);
+    let is_old = |span| last.is_some_and(|last| now.since(last) > span);
+    let expired = settings.retention.is_some_and(is_old);
     let total: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
     // The active segment is not removed for its size: it is at most one segment too much.
     let too_much = state.segments.len() > 1
         && settings.retention_bytes.is_some_and(|most| total - oldest.bytes >= most);
-    expired || too_much
+    expired || too_much || is_trimmed(state, oldest)
 }

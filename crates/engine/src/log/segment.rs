@@ -55,8 +55,9 @@ pub(super) fn topic_dir(topic: TopicId) -> PathBuf {
     Path::new(TOPICS_DIR).join(topic.get().to_string())
 }
 
-/// The directory of a partition.
-pub(super) fn partition_dir(topic: TopicId, partition: Partition) -> PathBuf {
+/// The directory of a partition, below that of the data.
+#[must_use]
+pub fn partition_dir(topic: TopicId, partition: Partition) -> PathBuf {
     topic_dir(topic).join(partition.get().to_string())
 }
 
@@ -83,8 +84,12 @@ pub(super) struct Segment {
     pub(super) end: u64,
     /// Bytes of whole batches; what lies behind them in the file is not part of the log.
     pub(super) bytes: u64,
-    /// Times of its first and its last batch.
+    /// The time of its first batch that has one, and the largest.
     pub(super) times: Option<(Timestamp, Timestamp)>,
+    /// When its first batch was appended, as far as that is known.
+    pub(super) born: Option<Timestamp>,
+    /// The time of its last batch that is ours, as far as that is known.
+    pub(super) fired: Option<Timestamp>,
     /// Whether its `.ids` file is there.
     pub(super) sealed: bool,
     /// The trailer of the `.ids` file, once all of that file was found intact.
@@ -107,6 +112,8 @@ impl Segment {
             end: base,
             bytes: 0,
             times: None,
+            born: None,
+            fired: None,
             sealed: false,
             ids: None,
             unsynced: false,
@@ -116,7 +123,7 @@ impl Segment {
         }
     }
 
-    /// The time of the last batch.
+    /// The largest time.
     pub(super) fn last(&self) -> Option<Timestamp> {
         self.times.map(|(_, last)| last)
     }
@@ -129,10 +136,22 @@ impl Segment {
 
     /// Notes a batch that lies at the end and that the index files know of.
     pub(super) fn note_known(&mut self, header: &BatchHeader) {
+        if header.fired {
+            // What a producer says of its times tells nothing about ours.
+            self.born = self.born.or(header.timestamp.filter(|_| self.bytes == 0));
+            self.fired = header.timestamp;
+        }
         self.bytes += header.bytes;
         self.end = header.last_offset + 1;
-        let first = self.times.map_or(header.timestamp, |(first, _)| first);
-        self.times = Some((first, header.timestamp));
+        self.note_time(header.timestamp);
+    }
+
+    /// Notes a time that is in it.
+    pub(super) fn note_time(&mut self, time: Option<Timestamp>) {
+        if let Some(time) = time {
+            let (first, largest) = self.times.unwrap_or((time, time));
+            self.times = Some((first, largest.max(time)));
+        }
     }
 
     /// The log file, opened when it is not open yet.

@@ -171,11 +171,19 @@ pub(crate) fn put_id(out: &mut Vec<u8>, id: MessageId) {
 }
 
 fn get_link(rest: &mut &[u8]) -> Result<Link, Malformed> {
-    Ok(Link::Id(MessageId {
+    get_id(rest).map(Link::Id)
+}
+
+/// Reads what [`put_id`] wrote.
+///
+/// # Errors
+/// [`Malformed`] for anything else.
+pub(crate) fn get_id(rest: &mut &[u8]) -> Result<MessageId, Malformed> {
+    Ok(MessageId {
         key: get_key(rest)?,
         topic: TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?,
         partition: Partition::new(codec::get_u16(rest)?).ok_or(Malformed)?,
-    }))
+    })
 }
 
 fn put_key(out: &mut Vec<u8>, key: Key) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use punctual_model::group::{Group, GroupChange, Start};
 use punctual_model::limits::PARTITIONS_MAX;
-use punctual_model::ports::{CancelOutcome, StoreError, Topic, TopicError};
+use punctual_model::ports::{Appended, CancelOutcome, LogPosition, StoreError, Topic, TopicError};
 use punctual_model::{
     DelayLevels, Event, Key, Lane, MessageId, Sequence, State as LifeState, Timestamp, TopicId,
     TopicKind, TopicName,
@@ -22,6 +22,7 @@ use crate::journal::change::{self, Draft};
 use crate::journal::writer::Writer;
 use crate::lanes::PerLane;
 use crate::log::Wanted;
+use crate::store::append::Placing;
 use crate::store::groups::{self, NewGroup, Planned};
 use crate::store::revise::Revising;
 use crate::store::track::Track;
@@ -37,6 +38,9 @@ const TOPIC_BYTES: usize = 1024;
 const GROUP_BYTES: usize = 3 * TOPIC_BYTES;
 /// Bytes taken by the removal of a group with its topics.
 const REMOVAL_BYTES: usize = 64;
+
+/// Bytes taken by where a log starts.
+const TRIM_BYTES: usize = 32;
 
 /// Journal files behind one memory table at most: what a restart has to read.
 const JOURNAL_FILES_MAX: u64 = 3;
@@ -55,6 +59,9 @@ pub(super) enum Step {
     NewGroup(Box<NewGroup>),
     DeleteGroups(Vec<Arc<Group>>),
     Progress(Vec<GroupChange>, Option<(Draft, Sequence)>),
+    Append(Box<Placing>),
+    Known(Appended),
+    Trim(Option<LogPosition>, u64),
     Refused(CommitError),
 }
 
@@ -126,7 +133,7 @@ impl Store {
                 outcome => return outcome.map(|()| false).map_err(failed),
             }
         }
-        let rest = requests.iter().filter(|request| !request.takes_room());
+        let rest = requests.iter().filter(|request| !request.brings_messages());
         let rest: usize = rest.map(|request| self.size(request)).sum();
         if rest == 0 {
             return Ok(true);
@@ -149,9 +156,16 @@ impl Store {
         let mut steps = Vec::with_capacity(requests.len());
         for request in requests {
             steps.push(match request {
+                Request::Append(appending) if refused => {
+                    self.refuse_append(&appending, StoreError::Full.into())
+                }
                 request if refused && request.takes_room() => {
                     Step::Refused(StoreError::Full.into())
                 }
+                Request::Append(appending) => {
+                    self.prepare_append(payload, start, &mut next, *appending)
+                }
+                Request::Trim(before) => self.prepare_trim(payload, before),
                 Request::Schedule(mut draft) => {
                     let first = self.number(payload, &mut next, &mut draft);
                     Step::Schedule(draft, first)
@@ -365,6 +379,19 @@ impl Store {
                     }
                     Ok(outcome)
                 }
+                Step::Append(placing) => {
+                    let (outcome, lanes) = self.apply_append(*placing, journal.start);
+                    for (lane, hurries) in lanes.iter() {
+                        *touched.of_mut(lane) |= hurries.is_some();
+                        *hurry.of_mut(lane) |= *hurries == Some(true);
+                    }
+                    Ok(outcome)
+                }
+                Step::Known(appended) => Ok(Outcome::Appended(appended)),
+                Step::Trim(before, start) => {
+                    before.into_iter().for_each(|before| self.logs.trim(before));
+                    Ok(Outcome::Trimmed(start))
+                }
                 Step::PutLevels(levels) => {
                     self.catalogue.write().levels = levels;
                     Ok(Outcome::Levels)
@@ -478,13 +505,17 @@ impl Step {
             | Self::PutLevels(_)
             | Self::DeleteTopic(Some(_), _)
             | Self::ChangeGroup(_)
-            | Self::NewGroup(_) => true,
+            | Self::NewGroup(_)
+            | Self::Append(_)
+            | Self::Trim(Some(_), _) => true,
             Self::Revise(revising) => revising.is_written(),
             Self::Cancel(outcomes) => outcomes.contains(&CancelOutcome::Cancelled),
             Self::DeleteGroups(doomed) => !doomed.is_empty(),
             Self::Progress(changes, draft) => !changes.is_empty() || draft.is_some(),
             Self::SameTopic(_)
             | Self::SameGroup(_)
+            | Self::Known(_)
+            | Self::Trim(None, _)
             | Self::DeleteTopic(None, _)
             | Self::Refused(_) => false,
         }
@@ -508,5 +539,7 @@ pub(crate) fn size(request: &Request) -> usize {
             let changes: usize = changes.iter().map(stored::change_size).sum();
             changes + draft.as_ref().map_or(0, |draft| draft.bytes.len())
         }
+        Request::Append(appending) => appending.size(),
+        Request::Trim(_) => TRIM_BYTES,
     }
 }

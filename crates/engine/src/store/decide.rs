@@ -61,7 +61,8 @@ impl Store {
             let sequence = place.key.sequence;
             let standing = state.standing(place, stamp);
             let forgotten = is_cancelled(standing) && !state.is_cancelled_lately(sequence);
-            Target { place, standing, unborn: sequence >= state.next, forgotten }
+            let unborn = sequence >= state.next && sequence.offset().is_none();
+            Target { place, standing, unborn, forgotten }
         });
         let times = self.times(revision.now);
         let mut court = Court { times, asked, used: HashSet::new(), named: HashSet::new() };

@@ -1,7 +1,7 @@
 //! The file `FORMAT`: the version of the data directory, and what was settled when it was made.
 //!
-//! Format 1 had no groups and one lane, format 2 no table of ids. They are read, and become the present one at the first start:
-//! the file is changed before anything is written that an older program would not understand.
+//! Format 1 had no groups and one lane, format 2 no table of ids, format 3 no batches of producers. They
+//! are read, and become the present one at the first start: the file is changed before anything is written that an older program would not understand.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -14,7 +14,7 @@ use crate::store::recovery::LOCK_PATH;
 use crate::timeline::run;
 
 /// The version of the data directory as a whole.
-pub(super) const FORMAT_VERSION: u32 = 3;
+pub(super) const FORMAT_VERSION: u32 = 4;
 const OLDEST_VERSION: u32 = 1;
 const FORMAT_PATH: &str = "FORMAT";
 const DRAFT_PATH: &str = "FORMAT.new";

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use punctual_model::group::{
-    Group, GroupChange, GroupId, GroupName, GroupSettings, RetryPolicy, Source, Standing, Start,
+    Group, GroupChange, GroupId, GroupName, GroupSettings, Placed, RetryPolicy, Source, Standing,
+    Start,
 };
 use punctual_model::limits::DEAD_RETENTION_DEFAULT;
 use punctual_model::ports::{GroupError, LogPosition, Pulled, StoreError, Topic, TopicError};
@@ -61,14 +62,15 @@ impl Store {
             };
             let Source { topic, partition, .. } = source;
             let wanted = limit - pulled.messages.len();
-            let page = self.logs.read(LogPosition { topic, partition, offset }, wanted)?;
-            pulled.next = page.last().map_or(offset, |last| last.offset + 1);
-            if page.is_empty() {
+            let from = LogPosition { topic, partition, offset };
+            let (page, next) = self.logs.read_on(from, wanted)?;
+            pulled.next = next;
+            if next == offset {
                 break;
             }
             looked += page.len();
             bytes += page.iter().map(|delivered| delivered.message.weight()).sum::<usize>();
-            self.groups.lock().sift(source, offset, page, &mut pulled.messages);
+            self.groups.lock().sift(source, offset..next, page, &mut pulled.messages);
         }
         Ok(pulled)
     }
@@ -87,6 +89,13 @@ impl Store {
         let mut sources: Vec<Source> = partitions.map(|p| of(group.topic, p)).collect();
         sources.extend([of(group.retry, first), of(group.dead, first)]);
         sources.into_iter().map(|source| self.standing_in(source, oldest)).collect()
+    }
+
+    /// Where the group goes on in the partitions of its topic.
+    pub fn placed(&self, id: GroupId) -> Vec<Placed> {
+        let Some(group) = self.groups.lock().by_id(id) else { return Vec::new() };
+        let partitions = self.topic_by_id(group.topic).map_or(0, |one| one.settings.partitions);
+        self.groups.lock().placed(&group, partitions)
     }
 
     fn standing_in(&self, source: Source, oldest: bool) -> Result<Standing, TopicError> {
@@ -157,7 +166,7 @@ impl Store {
         Ok(ends)
     }
 
-    fn sync_log(&self, topic: TopicId, partition: Partition) -> Result<(), StoreError> {
+    pub(super) fn sync_log(&self, topic: TopicId, partition: Partition) -> Result<(), StoreError> {
         self.logs.sync_partition(topic, partition).map_err(|error| self.trust.lose("log", error))
     }
 
@@ -169,7 +178,7 @@ impl Store {
         changes: &[GroupChange],
     ) -> Result<(), StoreError> {
         for change in changes {
-            if let GroupChange::Seek(source, ..) = change {
+            if let GroupChange::Seek(source, ..) | GroupChange::Commit(source, ..) = change {
                 self.sync_log(source.topic, source.partition)?;
             }
         }

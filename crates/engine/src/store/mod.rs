@@ -9,6 +9,7 @@
 mod track;
 mod commit;
 mod revise;
+mod append;
 mod decide;
 mod places;
 mod ids;
@@ -26,7 +27,9 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use punctual_model::group::{Group, GroupChange, GroupId, GroupName, GroupSettings, Start};
-use punctual_model::ports::{GroupError, StoreError, Topic, TopicError};
+use punctual_model::ports::{
+    AppendError, Appended, GroupError, LogPosition, SliceError, StoreError, Topic, TopicError,
+};
 use punctual_model::{
     DelayLevels, Lane, MessageId, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
 };
@@ -44,6 +47,7 @@ use crate::reserve::Reserve;
 use crate::store::track::Track;
 use crate::trust::Trust;
 
+pub use append::Appending;
 pub(crate) use commit::size as commit_size;
 pub(crate) use lookup::pending_entry;
 pub use recovery::OpenError;
@@ -107,6 +111,10 @@ pub enum Request {
     DeleteGroup(GroupId),
     /// Change the progress of groups, and with it store these entries.
     Progress(Vec<GroupChange>, Option<Draft>),
+    /// Append a batch to a log, and store what was taken out of it.
+    Append(Box<Appending>),
+    /// Take everything before this off a log.
+    Trim(LogPosition),
 }
 
 impl Request {
@@ -121,7 +129,9 @@ impl Request {
             | Self::PutTopic(..)
             | Self::DeleteTopic(_)
             | Self::PutGroup(..)
-            | Self::DeleteGroup(_) => Lane::Message,
+            | Self::DeleteGroup(_)
+            | Self::Append(_)
+            | Self::Trim(_) => Lane::Message,
         }
     }
 
@@ -130,8 +140,14 @@ impl Request {
         match self {
             Self::Schedule(_) | Self::Progress(_, Some(_)) => true,
             Self::Revise(revision) => revision.takes_room(),
+            Self::Append(appending) => appending.takes_room(),
             _ => false,
         }
+    }
+
+    /// Whether it brings messages, which are refused on a full disk.
+    pub(crate) const fn brings_messages(&self) -> bool {
+        self.takes_room() || matches!(self, Self::Append(_))
     }
 
     /// Whether it has to be a group of its own: what it comes to depends on the changes before it.
@@ -145,7 +161,9 @@ impl Request {
             | Self::Revise(_)
             | Self::PutLevels(_)
             | Self::Cancel(..)
-            | Self::Progress(..) => false,
+            | Self::Progress(..)
+            | Self::Append(_)
+            | Self::Trim(_) => false,
         }
     }
 }
@@ -179,6 +197,10 @@ pub enum Outcome {
     Levels,
     /// Applied; the entries, if there were any, have the numbers from this one on.
     Progressed(Option<Sequence>),
+    /// Where the batch went.
+    Appended(Appended),
+    /// Where the log starts now.
+    Trimmed(u64),
 }
 
 impl Store {
@@ -287,9 +309,11 @@ pub(crate) fn topic_refusal(error: CommitError) -> TopicError {
     match error {
         CommitError::Topic(error) => error,
         CommitError::Store(error) => TopicError::Store(error),
-        CommitError::Group(_) | CommitError::AskLogs(_) | CommitError::Later(_) => {
-            TopicError::Store(StoreError::Busy)
-        }
+        CommitError::Group(_)
+        | CommitError::Append(_)
+        | CommitError::Slice(_)
+        | CommitError::AskLogs(_)
+        | CommitError::Later(_) => TopicError::Store(StoreError::Busy),
     }
 }
 
@@ -305,6 +329,12 @@ pub enum CommitError {
     /// The group call makes no sense.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The batch is not appended.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// The log does not reach that far.
+    #[error(transparent)]
+    Slice(#[from] SliceError),
     /// It has to do with something that the same group changes: it comes again in the next one.
     #[error("a message is being changed")]
     Later(Box<Request>),

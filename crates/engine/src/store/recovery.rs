@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use punctual_model::group::{GroupChange, Mark};
-use punctual_model::ports::StoreError;
+use punctual_model::ports::{LogPosition, StoreError};
 use punctual_model::{Lane, MessageId, Partition, Sequence, Source, TopicId};
 
 use crate::catalogue::Catalogue;
@@ -31,6 +31,7 @@ use crate::options::Options;
 use crate::record;
 use crate::reserve::Reserve;
 use crate::store::Store;
+use crate::store::append::Journaled;
 use crate::store::format::{self, FORMAT_VERSION, Format};
 use crate::store::track::Track;
 use crate::store::upkeep::{Kept, Refs};
@@ -100,7 +101,9 @@ impl Store {
         }
         rebuilt.finish(&saved);
         let logs = Logs::new(Arc::clone(&disk), options.log);
+        logs.begin(saved.producers.clone(), rebuilt.journaled.last.clone());
         rebuilt.match_logs(&logs, &saved.log_ends)?;
+        rebuilt.journaled.restore(&*disk, shape, &logs)?;
         remove_orphans(&*disk, &rebuilt).map_err(|error| OpenError::Disk("clean-up", error))?;
         let writer = start_writer(&disk, shape, &options, &saved, tail)?;
         let reserve = Reserve::open(Arc::clone(&disk), options.reserve_bytes)
@@ -159,6 +162,10 @@ struct Rebuilt {
     unproven: HashMap<Source, Vec<(Mark, Stray)>>,
     /// How far the checkpoint vouches for each log.
     proven: HashMap<(TopicId, Partition), u64>,
+    /// Batches of producers that the journal has.
+    journaled: Journaled,
+    /// Where the journal says that logs start.
+    trims: Vec<LogPosition>,
 }
 
 impl Rebuilt {
@@ -181,6 +188,8 @@ impl Rebuilt {
             position: saved.journal,
             unproven: HashMap::new(),
             proven: proven.collect(),
+            journaled: Journaled::default(),
+            trims: Vec::new(),
         })
     }
 
@@ -233,6 +242,15 @@ impl Rebuilt {
                 self.unproven.retain(|source, _| source.group != group);
             }
             Change::Progress(change) => self.progress(change),
+            Change::Append(place, batch) => self.journaled.note(self.position, place, &batch)?,
+            Change::Names((topic, partition), names) => {
+                self.ids.begin_at(self.position);
+                for (offset, id) in names {
+                    let name = Name::reserved(topic, partition, offset);
+                    self.ids.put(name, Value::new(id, 0));
+                }
+            }
+            Change::Trim(before) => self.trims.push(before),
         }
         Ok(())
     }
@@ -276,7 +294,9 @@ impl Rebuilt {
                     self.unproven.entry(source).or_default().push((mark, Stray::Noted(note)));
                 }
             }
-            GroupChange::Seek(source, ..) => {
+            GroupChange::Seek(source, ..)
+            | GroupChange::Commit(source, ..)
+            | GroupChange::Forget(source) => {
                 self.unproven.remove(&source);
                 self.groups.apply(change);
             }
@@ -284,6 +304,10 @@ impl Rebuilt {
     }
 
     fn is_proven(&self, source: Source, mark: Mark) -> bool {
+        // What a producer appended stands where it stood, or comes back there from the journal.
+        if mark.sequence.offset() == Some(mark.offset) {
+            return true;
+        }
         let proven = self.proven.get(&(source.topic, source.partition));
         proven.is_some_and(|proven| mark.offset < *proven)
     }
@@ -352,6 +376,9 @@ impl Rebuilt {
         let mut delivered: Vec<(MessageId, u64)> = Vec::new();
         for topic in self.catalogue.list() {
             logs.open(topic.id, topic.settings.partitions, ends, &mut delivered)?;
+        }
+        for before in std::mem::take(&mut self.trims) {
+            logs.trim(before);
         }
         self.place_marks(&delivered);
         let mut highest: PerLane<Option<Sequence>> = PerLane::default();

@@ -122,17 +122,7 @@ impl Store {
         next: &mut PerLane<Option<Sequence>>,
         revision: Revision,
     ) -> Step {
-        let mut asked = HashMap::new();
-        let decided = loop {
-            match self.decide(&revision, &asked) {
-                Err(Stop::AskLog(id, place)) => match self.logs.contains(wanted(id, place)) {
-                    Ok(delivered) => drop(asked.insert(id, delivered)),
-                    Err(error) => break Err(Stop::Store(error)),
-                },
-                decided => break decided,
-            }
-        };
-        match decided {
+        match self.decide_asking(&revision) {
             Ok(verdicts) => {
                 Step::Revise(self.write_revision(payload, start, next, revision, &verdicts))
             }
@@ -150,7 +140,21 @@ impl Store {
         }
     }
 
-    fn write_revision(
+    /// What is to be done about each order, once the logs were asked what only they know.
+    pub(super) fn decide_asking(&self, revision: &Revision) -> Result<Vec<Verdict>, Stop> {
+        let mut asked = HashMap::new();
+        loop {
+            match self.decide(revision, &asked) {
+                Err(Stop::AskLog(id, place)) => match self.logs.contains(wanted(id, place)) {
+                    Ok(delivered) => drop(asked.insert(id, delivered)),
+                    Err(error) => return Err(Stop::Store(error)),
+                },
+                decided => return decided,
+            }
+        }
+    }
+
+    pub(super) fn write_revision(
         &self,
         payload: &mut Vec<u8>,
         start: Position,
@@ -334,6 +338,16 @@ fn stored_keys(
 }
 
 impl Revising {
+    /// The ids of what its orders store, or have found stored.
+    pub(super) fn ids(&self) -> Vec<MessageId> {
+        let Revised::Done(done) = &self.outcome else { return Vec::new() };
+        let id = |done: &Done| match done {
+            Done::Stored(id) | Done::Known(id) => Some(*id),
+            _ => None,
+        };
+        done.iter().filter_map(id).collect()
+    }
+
     /// Whether it has to go to the disk.
     pub(super) const fn is_written(&self) -> bool {
         self.written

@@ -118,6 +118,7 @@ impl Store {
     pub fn maintain(&self, now: Timestamp) -> Result<(), StoreError> {
         self.trust.check()?;
         self.reserve.restore().map_err(|error| self.trust.lose("reserve", error))?;
+        self.logs.forget_silent(now);
         let topics = self.topics();
         let floors = self.groups.lock().floors();
         let floor = |topic, partition| floors.of(topic, partition);
@@ -314,6 +315,7 @@ impl Store {
             lanes,
             ids,
             levels,
+            producers: self.logs.producers(),
         }
     }
 

@@ -267,7 +267,14 @@ impl State {
     #[must_use]
     pub fn standing(&self, id: MessageId, stamp: Option<Stamp>) -> Standing {
         let sequence = id.key.sequence;
-        if sequence >= self.next || !self.topics.contains(&id.topic) {
+        if !self.topics.contains(&id.topic) {
+            return Standing::Unknown;
+        }
+        // It never waited here.
+        if sequence.offset().is_some() {
+            return Standing::Past;
+        }
+        if sequence >= self.next {
             return Standing::Unknown;
         }
         let expected = Stamp::new(id.key.due, id.topic, id.partition);

@@ -558,6 +558,7 @@ fn store_error(error: &CommitError) -> StoreError {
         CommitError::Store(error) => error.clone(),
         CommitError::Topic(error) => panic!("the topic call makes no sense: {error}"),
         CommitError::Group(error) => panic!("nobody asks for groups here: {error}"),
+        CommitError::Append(_) | CommitError::Slice(_) => panic!("nobody appends here: {error}"),
         CommitError::AskLogs(_) | CommitError::Later(_) => StoreError::Busy,
     }
 }

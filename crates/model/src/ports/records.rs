@@ -20,10 +20,15 @@ use crate::topic::{Partition, TopicId};
 /// entry was taken out of is *reserved*: no record ever has it, and it names the entry.
 ///
 /// **Visible.** What is appended can be read, by whatever call, once it survives a crash.
+///
+/// **Producers.** A batch whose header names a producer has to follow the one before it; who is not
+/// known may begin with any number.
 pub trait Records: Send + Sync + 'static {
     /// Appends a batch and stores what was taken out of it, both or neither. `Ok` means it survives
     /// a crash. A batch whose producer and sequence are those of an earlier one changes nothing and
-    /// is answered as that one was. A dropped future changes nothing about the outcome.
+    /// is answered as that one was. An entry with an own id that a message has already, with the same
+    /// print, is not stored again: its offset names that message. Batches are appended in the order
+    /// of the calls; a future that is dropped, or never asked, changes nothing about the outcome.
     fn append(
         &self,
         append: Append,
@@ -76,7 +81,8 @@ pub struct Append {
     pub partition: Partition,
     /// The batch as it shall lie in the log, checksum and all; the log sets its base offset and
     /// leader epoch, which the checksum does not cover. It may lack records, or have none, and still
-    /// takes as many offsets as its header says.
+    /// takes as many offsets as its header says. Its times are those of the producer: a batch that
+    /// says otherwise, or is part of a transaction, is malformed.
     pub batch: Bytes,
     /// What was taken out of it, each with the distance of its offset from the first.
     pub entries: Vec<(u32, Entry)>,
@@ -91,7 +97,7 @@ pub struct Appended {
     pub base_offset: u64,
     /// Where the log starts.
     pub start: u64,
-    /// The ids of the entries; none for a duplicate.
+    /// The ids of the entries, in their order; none for a duplicate.
     pub ids: Vec<MessageId>,
     /// Whether it had been appended before.
     pub duplicate: bool,
@@ -118,6 +124,14 @@ pub enum AppendError {
     /// The producer has a newer epoch.
     #[error("the epoch of the producer is over")]
     StaleEpoch,
+    /// The own id of an entry, the one at this place of the list, is taken by another message.
+    #[error("an own id is taken")]
+    OwnIdTaken {
+        /// Which of the entries.
+        index: usize,
+        /// The message that has it; none if that is one of the same batch.
+        id: Option<MessageId>,
+    },
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use punctual_api::{Code, Problem};
 use punctual_model::{GroupName, TopicName};
@@ -98,6 +99,22 @@ impl Caller {
                 .charge(&known.app, cost)
                 .map(|counted| Charged(counted.then(|| (Arc::clone(&known.app), cost.messages)))),
         }
+    }
+
+    /// The same for whoever pauses afterwards instead of being refused, and for how long. So many of
+    /// the messages become pending.
+    ///
+    /// # Errors
+    /// [`Code::QuotaExceeded`] when too much would be pending; [`Code::Unauthenticated`] as above.
+    pub(crate) fn charge_on_credit(
+        &self,
+        cost: Cost,
+        pending: u64,
+    ) -> Result<(Charged, Duration), Problem> {
+        self.still_stands()?;
+        let Self::App(known) = self else { return Ok((Charged(None), Duration::ZERO)) };
+        let (counted, pause) = known.gate.charge_on_credit(&known.app, cost, pending)?;
+        Ok((Charged(counted.then(|| (Arc::clone(&known.app), pending))), pause))
     }
 
     /// Refuses an app that was disabled or deleted since it was let in.

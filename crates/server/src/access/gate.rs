@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
@@ -17,6 +19,7 @@ use http::{Extensions, HeaderMap, HeaderValue};
 use parking_lot::{Mutex, RwLock};
 use punctual_api::{Code, Problem};
 use punctual_model::{Span, TopicName};
+use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
@@ -25,6 +28,7 @@ use crate::access::facts::Facts;
 use crate::access::files::AppFiles;
 use crate::access::quota::{Cost, Meter};
 use crate::access::record::{AppKey, AppRecord, NewSecret, OldSecret, SecretHash, hash};
+use crate::access::scram::{ITERATIONS, Pair, SALT_BYTES, Salt, ScramHash, ScramKeys};
 use crate::access::{Connection, Permission};
 use crate::config::AdminToken;
 
@@ -158,7 +162,8 @@ impl Gate {
         if enabled && chosen.is_none() && !apps.contains_key(&admin) {
             let secret = NewSecret::make()?;
             files.prepare_token(&secret.token(&admin))?;
-            let record = AppRecord::new(admin.clone(), secret.hash(), (facts.now)());
+            let mut record = AppRecord::new(admin.clone(), secret.hash(), (facts.now)());
+            record.scram = Some(secret.scram(None)?);
             files.put(&record)?;
             files.place_token()?;
             apps.insert(admin, App::new(record));
@@ -201,6 +206,52 @@ impl Gate {
             connection.seat(&app)?;
         }
         Ok(Caller::App(Known { app, gate: self.clone() }))
+    }
+
+    /// Lets in the app of that key on that connection, if that is its secret.
+    ///
+    /// # Errors
+    /// As [`identify`](Self::identify).
+    pub(crate) fn identify_by(
+        &self,
+        (key, secret): (&str, &str),
+        connection: &Connection,
+    ) -> Result<Caller, Problem> {
+        let app = self.with_secret(key, secret).ok_or_else(unauthenticated)?;
+        connection.seat(&app)?;
+        Ok(Caller::App(Known { app, gate: self.clone() }))
+    }
+
+    /// Somebody says to be the app of that key, and is about to prove it. Who does not exist, may not
+    /// come in, or has a secret that cannot be proved gets a salt all the same, always the same one:
+    /// `pepper` is known to nobody outside.
+    pub(crate) fn scram(&self, key: &str, hash: ScramHash, pepper: &[u8]) -> ScramClaim {
+        let now = (self.inner.facts.now)();
+        let app = self.inner.apps.read().get(key).cloned();
+        let chosen = self.inner.chosen.read().clone().filter(|_| key == AppKey::admin().as_str());
+        let app = match (app, &chosen) {
+            (None, Some(_)) => Some(self.chosen_admin()),
+            (app, _) => app,
+        };
+        let record = app.as_ref().map(|app| app.record.load_full());
+        let current = match &chosen {
+            Some(chosen) => Some(chosen.scram().clone()),
+            None => record.as_ref().and_then(|record| record.scram.clone()),
+        };
+        let old = record.as_ref().and_then(|record| record.old.clone());
+        let old = old.filter(|old| now < old.until && chosen.is_none());
+        let old = old.and_then(|old| old.scram);
+        if app.is_some() && current.is_none() {
+            tracing::warn!(app = key, "its secret was made before SCRAM: rotate it, or use PLAIN");
+        }
+        let known = current.as_ref().or(old.as_ref());
+        let (salt, iterations) =
+            known.map_or_else(|| (false_salt(key, pepper), ITERATIONS), |k| (k.salt, k.iterations));
+        let pair = |keys: Option<&ScramKeys>| {
+            keys.map_or_else(|| Pair::nobodys(hash), |keys| keys.pair(hash).clone())
+        };
+        let (current, old) = (pair(current.as_ref()), pair(old.as_ref()));
+        ScramClaim { gate: self.clone(), app, hash, salt, iterations, pairs: [current, old] }
     }
 
     /// The app of that key, if that is its secret.
@@ -250,13 +301,30 @@ impl Gate {
     /// Takes what is sent off the app's quotas; whether what is pending is counted.
     pub(super) fn charge(&self, app: &App, cost: Cost) -> Result<bool, Problem> {
         let record = app.record.load();
-        let count = || {
-            let may = |topic: &TopicName| self.grants(app, Permission::Send, Target::Topic(topic));
-            let pending = (self.inner.facts.pending)();
-            pending.iter().filter(|(topic, _)| may(topic)).map(|(_, count)| *count).sum()
-        };
+        let count = || self.pending_of(app);
         app.meter.charge(&record.quotas, cost, Instant::now(), count)?;
         Ok(record.quotas.pending.is_some())
+    }
+
+    /// The same for whoever pauses afterwards, and for how long; so many of them become pending.
+    pub(super) fn charge_on_credit(
+        &self,
+        app: &App,
+        cost: Cost,
+        pending: u64,
+    ) -> Result<(bool, Duration), Problem> {
+        let record = app.record.load();
+        let count = || self.pending_of(app);
+        let charge = (cost, pending);
+        let pause = app.meter.charge_on_credit(&record.quotas, charge, Instant::now(), count)?;
+        Ok((record.quotas.pending.is_some(), pause))
+    }
+
+    /// What is pending in the topics that the app may send to.
+    fn pending_of(&self, app: &App) -> u64 {
+        let may = |topic: &TopicName| self.grants(app, Permission::Send, Target::Topic(topic));
+        let pending = (self.inner.facts.pending)();
+        pending.iter().filter(|(topic, _)| may(topic)).map(|(_, count)| *count).sum()
     }
 
     /// The app of that key.
@@ -289,6 +357,7 @@ impl Gate {
         self.check_room(&key)?;
         let secret = NewSecret::make()?;
         let mut record = AppRecord::new(key.clone(), secret.hash(), (self.inner.facts.now)());
+        record.scram = Some(secret.scram(None)?);
         fill(&mut record);
         files.put(&record)?;
         let app = App::new(record);
@@ -341,9 +410,13 @@ impl Gate {
         let app = self.inner.apps.read().get(key).cloned().ok_or(AppError::NotFound)?;
         let (secret, now) = (NewSecret::make()?, (self.inner.facts.now)());
         let mut record = AppRecord::clone(&app.record.load());
-        record.old = keep_old
-            .filter(|keep| *keep > Span::ZERO)
-            .map(|keep| OldSecret { hash: record.secret, until: now.saturating_add(keep) });
+        let scram = secret.scram(record.scram.as_ref())?;
+        let before = record.scram.replace(scram);
+        record.old = keep_old.filter(|keep| *keep > Span::ZERO).map(|keep| OldSecret {
+            hash: record.secret,
+            scram: before,
+            until: now.saturating_add(keep),
+        });
         record.secret = secret.hash();
         record.rotated = Some(now);
         // Whoever has only the file is not locked out by a crash in between.
@@ -379,6 +452,63 @@ impl Gate {
             false => Ok(app),
         }
     }
+}
+
+/// Somebody who says to be an app.
+#[derive(Debug)]
+pub(crate) struct ScramClaim {
+    gate: Gate,
+    app: Option<Arc<App>>,
+    hash: ScramHash,
+    salt: Salt,
+    iterations: NonZeroU32,
+    /// Of its secret, and of the one before while that counts.
+    pairs: [Pair; 2],
+}
+
+impl ScramClaim {
+    /// The salt that the proof is made with.
+    pub(crate) const fn salt(&self) -> &Salt {
+        &self.salt
+    }
+
+    /// How often the secret is hashed for it.
+    pub(crate) const fn iterations(&self) -> NonZeroU32 {
+        self.iterations
+    }
+
+    /// Lets the app in on that connection, if it proves to know its secret and to mean these
+    /// messages; with what shows the app that this side knows it too.
+    ///
+    /// # Errors
+    /// As [`Gate::identify`].
+    pub(crate) fn prove(
+        self,
+        messages: &[u8],
+        proof: &[u8],
+        connection: &Connection,
+    ) -> Result<(Caller, Vec<u8>), Problem> {
+        let [current, old] = &self.pairs;
+        let by_current = current.proves(self.hash, messages, proof);
+        let by_old = old.proves(self.hash, messages, proof);
+        let app = self.app.filter(|app| bool::from(by_current | by_old) && app.stands());
+        let app = app.ok_or_else(unauthenticated)?;
+        connection.seat(&app)?;
+        let pair = if bool::from(by_current) { current } else { old };
+        let answer = pair.answer(self.hash, messages);
+        Ok((Caller::App(Known { app, gate: self.gate }), answer))
+    }
+}
+
+/// The salt of somebody who does not exist: the same every time, and not to be told from others.
+fn false_salt(key: &str, pepper: &[u8]) -> Salt {
+    let mut hasher = Sha256::new();
+    hasher.update(pepper);
+    hasher.update(key);
+    let digest: [u8; 32] = hasher.finalize().into();
+    let mut salt = [0; SALT_BYTES];
+    salt.copy_from_slice(&digest[..SALT_BYTES]);
+    salt
 }
 
 /// Whether the administrator's token was made just now.

@@ -107,6 +107,35 @@ impl Meter {
         Ok(())
     }
 
+    /// Lets so much in, of which some becomes pending, and says how long whoever sent it has to pause
+    /// until the rates hold again. Only what is pending is a reason to refuse.
+    pub(crate) fn charge_on_credit(
+        &self,
+        quotas: &Quotas,
+        (cost, pending): (Cost, u64),
+        now: Instant,
+        count: impl FnOnce() -> u64,
+    ) -> Result<Duration, Problem> {
+        let mut used = self.used.lock();
+        let used = &mut *used;
+        if let Some(most) = quotas.pending.filter(|_| pending > 0) {
+            used.pending.check(most, pending, now, count)?;
+            used.pending.under_way += pending;
+        }
+        let rates = [
+            (quotas.messages_per_second, &mut used.messages, cost.messages),
+            (quotas.bytes_per_second, &mut used.bytes, cost.bytes),
+        ];
+        let mut pause = Duration::ZERO;
+        for (rate, bucket, cost) in rates {
+            let Some(rate) = rate else { continue };
+            bucket.fill(rate, now);
+            bucket.take(Some(rate), cost);
+            pause = pause.max(bucket.debt(rate));
+        }
+        Ok(pause)
+    }
+
     /// What was let in has been answered.
     pub(crate) fn answered(&self, messages: u64) {
         let pending = &mut self.used.lock().pending;
@@ -176,6 +205,12 @@ impl Bucket {
         Some(u64::try_from(seconds).unwrap_or(u64::MAX).max(1))
     }
 
+    /// How long it takes until nothing is owed any more.
+    fn debt(&self, rate: u64) -> Duration {
+        let nanos = self.left.saturating_neg().max(0) / i128::from(rate.max(1));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
     fn take(&mut self, rate: Option<u64>, cost: u64) {
         if rate.is_some() {
             self.left = self.left.saturating_sub(i128::from(cost).saturating_mul(UNITS));
@@ -239,6 +274,33 @@ mod tests {
         assert_eq!(charged(&meter, &quotas, cost(1, 1), at(0)), 10);
         assert_eq!(charged(&meter, &quotas, cost(1, 100), at(9)), 1);
         assert_eq!(charged(&meter, &quotas, cost(1, 100), at(10)), 0);
+    }
+
+    #[test]
+    fn what_is_sent_on_credit_is_paid_by_a_pause() {
+        let quotas = Quotas {
+            messages_per_second: Some(10),
+            bytes_per_second: Some(100),
+            pending: Some(3),
+            ..Quotas::default()
+        };
+        let (meter, start) = (Meter::default(), Instant::now());
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let charge = |cost, pending, ms| {
+            meter.charge_on_credit(&quotas, (cost, pending), at(ms), || 0).map_err(|no| no.code)
+        };
+        assert_eq!(charge(cost(10, 1), 0, 0), Ok(Duration::ZERO));
+        assert_eq!(charge(cost(5, 1), 0, 0), Ok(Duration::from_millis(500)));
+        assert_eq!(charge(cost(5, 1), 0, 500), Ok(Duration::from_millis(500)));
+        assert_eq!(charge(cost(1, 500), 0, 10_000), Ok(Duration::from_secs(4)));
+        assert_eq!(charge(cost(1, 1), 3, 20_000), Ok(Duration::ZERO));
+        assert_eq!(charge(cost(1, 1), 1, 20_000), Err(Code::QuotaExceeded));
+        assert_eq!(charge(cost(1, 1), 0, 20_000), Ok(Duration::ZERO));
+        // What one way in owes, the other has to wait for.
+        assert_eq!(charge(cost(30, 1), 0, 40_000), Ok(Duration::from_secs(2)));
+        meter.answered(3);
+        let waits = meter.charge(&quotas, cost(1, 1), at(40_000), || 0).unwrap_err();
+        assert_eq!(waits.retry_after, Some(3));
     }
 
     #[test]

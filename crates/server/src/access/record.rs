@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::fmt::Write as _;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -16,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use crate::access::Permission;
 use crate::access::grant::{Grant, Pattern};
 use crate::access::quota::Quotas;
+use crate::access::scram::{Pair, SALT_BYTES, ScramKeys};
 
 /// The key of the built-in app, which may do everything.
 pub(crate) const ADMIN: &str = "admin";
@@ -93,6 +95,18 @@ impl NewSecret {
         hash(&self.0)
     }
 
+    /// What is kept for those who prove to know it: with the salt of the secret before, so that both
+    /// can be proved while both count.
+    ///
+    /// # Errors
+    /// When the system has no chance to give.
+    pub(crate) fn scram(&self, before: Option<&ScramKeys>) -> std::io::Result<ScramKeys> {
+        match before {
+            Some(before) => Ok(ScramKeys::of(&self.0, before.salt)),
+            None => ScramKeys::make(&self.0),
+        }
+    }
+
     /// The secret itself.
     pub(crate) fn reveal(self) -> String {
         self.0
@@ -119,6 +133,7 @@ pub(crate) fn hash(secret: &str) -> SecretHash {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct OldSecret {
     pub(crate) hash: SecretHash,
+    pub(crate) scram: Option<ScramKeys>,
     pub(crate) until: Timestamp,
 }
 
@@ -127,6 +142,8 @@ pub(crate) struct OldSecret {
 pub(crate) struct AppRecord {
     pub(crate) key: AppKey,
     pub(crate) secret: SecretHash,
+    /// What is kept of it for those who prove to know it; none for one that was made before that was.
+    pub(crate) scram: Option<ScramKeys>,
     /// The secret before, while it counts.
     pub(crate) old: Option<OldSecret>,
     /// Whether its secret counts.
@@ -144,6 +161,7 @@ impl AppRecord {
         Self {
             key,
             secret,
+            scram: None,
             old: None,
             enabled: true,
             grants: Vec::new(),
@@ -182,6 +200,8 @@ struct Written {
     form: u32,
     key: String,
     secret_sha256: String,
+    #[serde(default)]
+    scram: Option<WrittenScram>,
     old: Option<WrittenOld>,
     enabled: bool,
     grants: Vec<WrittenGrant>,
@@ -196,7 +216,20 @@ struct Written {
 #[derive(Serialize, Deserialize)]
 struct WrittenOld {
     secret_sha256: String,
+    #[serde(default)]
+    scram: Option<WrittenScram>,
     until_ms: u64,
+}
+
+/// All bytes in base64.
+#[derive(Serialize, Deserialize)]
+struct WrittenScram {
+    salt: String,
+    iterations: NonZeroU32,
+    stored_sha256: String,
+    server_sha256: String,
+    stored_sha512: String,
+    server_sha512: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -218,8 +251,10 @@ pub(crate) fn encode(record: &AppRecord) -> Vec<u8> {
         form: FORM,
         key: record.key.to_string(),
         secret_sha256: hex(&record.secret),
+        scram: record.scram.as_ref().map(write_scram),
         old: record.old.as_ref().map(|old| WrittenOld {
             secret_sha256: hex(&old.hash),
+            scram: old.scram.as_ref().map(write_scram),
             until_ms: old.until.as_millis(),
         }),
         enabled: record.enabled,
@@ -237,6 +272,44 @@ pub(crate) fn encode(record: &AppRecord) -> Vec<u8> {
     bytes.extend_from_slice(sum.as_bytes());
     bytes.push(b'\n');
     bytes
+}
+
+fn write_scram(keys: &ScramKeys) -> WrittenScram {
+    let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    WrittenScram {
+        salt: text(&keys.salt),
+        iterations: keys.iterations,
+        stored_sha256: text(&keys.sha256.stored),
+        server_sha256: text(&keys.sha256.server),
+        stored_sha512: text(&keys.sha512.stored),
+        server_sha512: text(&keys.sha512.server),
+    }
+}
+
+fn read_scram(written: &WrittenScram) -> Option<ScramKeys> {
+    let bytes = |text: &str, length: usize| {
+        URL_SAFE_NO_PAD.decode(text).ok().filter(|bytes| bytes.len() == length)
+    };
+    Some(ScramKeys {
+        salt: bytes(&written.salt, SALT_BYTES)?.try_into().ok()?,
+        iterations: written.iterations,
+        sha256: Pair {
+            stored: bytes(&written.stored_sha256, 32)?,
+            server: bytes(&written.server_sha256, 32)?,
+        },
+        sha512: Pair {
+            stored: bytes(&written.stored_sha512, 64)?,
+            server: bytes(&written.server_sha512, 64)?,
+        },
+    })
+}
+
+/// What is not there is `Some(None)`; `None` for what is not what was written.
+fn read_some_scram(written: Option<&WrittenScram>) -> Option<Option<ScramKeys>> {
+    match written {
+        None => Some(None),
+        Some(written) => read_scram(written).map(Some),
+    }
 }
 
 fn write_grant(grant: &Grant) -> WrittenGrant {
@@ -271,6 +344,7 @@ fn read(written: Written) -> Option<AppRecord> {
         None => None,
         Some(old) => Some(OldSecret {
             hash: unhex(&old.secret_sha256)?,
+            scram: read_some_scram(old.scram.as_ref())?,
             until: Timestamp::from_millis(old.until_ms)?,
         }),
     };
@@ -281,6 +355,7 @@ fn read(written: Written) -> Option<AppRecord> {
     Some(AppRecord {
         key: AppKey::new(&written.key)?,
         secret: unhex(&written.secret_sha256)?,
+        scram: read_some_scram(written.scram.as_ref())?,
         old,
         enabled: written.enabled,
         grants: written.grants.iter().map(read_grant).collect::<Option<_>>()?,
@@ -332,7 +407,12 @@ mod tests {
 
     fn record() -> AppRecord {
         AppRecord {
-            old: Some(OldSecret { hash: [7; 32], until: Timestamp::from_millis(99).unwrap() }),
+            scram: Some(ScramKeys::of("x", [5; SALT_BYTES])),
+            old: Some(OldSecret {
+                hash: [7; 32],
+                scram: None,
+                until: Timestamp::from_millis(99).unwrap(),
+            }),
             grants: vec![Grant {
                 topics: Pattern::read("orders.*").unwrap(),
                 groups: Pattern::read("g"),
@@ -348,6 +428,9 @@ mod tests {
     fn what_was_written_is_read() {
         let record = record();
         assert_eq!(decode(&encode(&record)), Ok(record.clone()));
+        let old = OldSecret { scram: record.scram.clone(), ..record.old.clone().unwrap() };
+        let both = AppRecord { old: Some(old), scram: None, ..record.clone() };
+        assert_eq!(decode(&encode(&both)), Ok(both));
         let plain = AppRecord { old: None, enabled: false, rotated: None, ..record };
         assert_eq!(decode(&encode(&plain)), Ok(plain));
     }
@@ -369,6 +452,17 @@ mod tests {
         longer.push(b'\n');
         assert_eq!(decode(&longer), Err(RecordError::Damaged));
         assert_eq!(decode(&[0; 4096]), Err(RecordError::Damaged));
+    }
+
+    #[test]
+    fn a_record_from_before_there_was_scram_is_read() {
+        let older = AppRecord { scram: None, ..record() };
+        let text = String::from_utf8(encode(&older)).unwrap();
+        let (line, _) = text.split_once('\n').unwrap();
+        let line = line.replace(r#""scram":null,"#, "");
+        assert!(!line.contains("scram"), "{line}");
+        let file = format!("{line}\n{}\n", hex(&Sha256::digest(&line).into()));
+        assert_eq!(decode(file.as_bytes()), Ok(older));
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! Nobody gets to see the token: it is kept as a hash only, and its `Debug` shows nothing.
 
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+
+use crate::access::ScramKeys;
 
 /// Before the secret of the built-in app.
 const PREFIX: &str = "admin.";
@@ -21,10 +24,19 @@ pub struct AuthConfig {
 }
 
 /// The token that an administrator chose.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct AdminToken {
     secret_hash: [u8; 32],
+    scram: Arc<ScramKeys>,
 }
+
+impl PartialEq for AdminToken {
+    fn eq(&self, other: &Self) -> bool {
+        self.secret_hash == other.secret_hash
+    }
+}
+
+impl Eq for AdminToken {}
 
 impl AdminToken {
     /// The token, if there is one.
@@ -40,7 +52,13 @@ impl AdminToken {
                 "it is {PREFIX} and {least} to {most} visible characters without spaces"
             ));
         }
-        Ok(Some(Self { secret_hash: Sha256::digest(secret).into() }))
+        let scram = ScramKeys::make(secret).map_err(|error| format!("no salt: {error}"))?;
+        Ok(Some(Self { secret_hash: Sha256::digest(secret).into(), scram: Arc::new(scram) }))
+    }
+
+    /// What is kept of it for those who prove to know it.
+    pub(crate) fn scram(&self) -> &ScramKeys {
+        &self.scram
     }
 
     /// The hash of its secret.

@@ -35,6 +35,8 @@ pub struct KafkaConfig {
     pub request_bytes_max: usize,
     /// Most bytes of requests held at one time.
     pub held_bytes_max: usize,
+    /// How long a group that was empty waits for more members.
+    pub group_delay: Duration,
 }
 
 /// What clients are told to connect to.
@@ -74,6 +76,7 @@ pub(super) fn read(file: &ConfigFile) -> Result<KafkaConfig, ConfigError> {
         })?,
         held_bytes_max: file
             .get("kafka.held_bytes_max", |text| bytes(text, HELD_BYTES_LEAST..=usize::MAX >> 4))?,
+        group_delay: file.get("kafka.group_delay", time)?,
     })
 }
 
@@ -90,7 +93,8 @@ fn advertised(text: &str) -> Result<Option<Advertised>, String> {
         None if host.contains(':') => return Err(refusal()),
         None => host,
     };
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
+    let legal =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
     if host.is_empty() || host.len() > 255 || !host.bytes().all(legal) || port == 0 {
         return Err(refusal());
     }
@@ -164,7 +168,8 @@ mod tests {
             assert_eq!(advertised(text).unwrap().unwrap().to_string(), shown);
         }
         assert_eq!(advertised(""), Ok(None));
-        for text in ["broker", "broker:", ":9092", "a b:1", "::1:9092", "broker:0", "broker:99999"] {
+        for text in ["broker", "broker:", ":9092", "a b:1", "::1:9092", "broker:0", "broker:99999"]
+        {
             assert!(advertised(text).is_err(), "{text}");
         }
     }

@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use self::Kind::{Address, AddressOrOff, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth};
+use self::Kind::{
+    Address, AddressOrOff, Bytes, Choice, Count, Fraction, List, Path, Secret, Text, Time, Truth,
+};
 
 /// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +119,7 @@ pub const KEYS: &[Key] = &[
     key("http.drain_timeout", Time, "10s", "longest time requests under way are waited for at the end").live(),
     key("http.held_bytes_max", Bytes, "128MiB", "most bytes of requests held at one time"),
     key("kafka.listen", AddressOrOff, "127.0.0.1:9092", "address of the listener for Kafka clients, or `off`; one that others can reach needs `auth.enabled`"),
-    key("kafka.insecure", Truth, "false", "whether an address that others can reach may be served to Kafka clients without TLS; SASL PLAIN is refused there all the same, unless something in front of the server does TLS and hands on from this machine"),
+    key("kafka.insecure", Truth, "false", "whether an address that others can reach may be served to Kafka clients without TLS, for instance behind a proxy that ends it; secrets of SASL PLAIN and messages cross the network as they are then"),
     key("kafka.advertised", Text, "", "name and port that Kafka clients are told to connect to, like `broker.example:9092`; by default the address they came to"),
     key("kafka.connections_max", Count, "1024", "most connections of Kafka clients at one time").live(),
     key("kafka.connections_per_address_max", Count, "0", "most of them at one time from one address; 0 for no such cap").live(),
@@ -126,6 +128,7 @@ pub const KEYS: &[Key] = &[
     key("kafka.stranger_timeout", Time, "1m", "longest time a client may take to show who it is").live(),
     key("kafka.request_bytes_max", Bytes, "40MiB", "largest request of a Kafka client").live(),
     key("kafka.held_bytes_max", Bytes, "128MiB", "most bytes of requests of Kafka clients held at one time; past it nothing more is read"),
+    key("kafka.group_delay", Time, "100ms", "how long a group of Kafka consumers that was empty waits for more members before the first share its partitions; Apache Kafka waits 3 s, which every consumer that is alone would wait too"),
     key("tls.cert_file", Path, "", "PEM file of the server's certificate and those between it and its authority; with it everything is served over TLS"),
     key("tls.key_file", Path, "", "PEM file of the certificate's private key"),
     key("tls.client_ca_file", Path, "", "PEM file of the authorities whose client certificates are accepted"),

@@ -21,11 +21,11 @@ use crate::http::call::Call;
 use crate::http::coding::Coding;
 use crate::http::cors::{self, Page};
 use crate::http::encode::encoded;
-use crate::http::places::OtherSide;
 use crate::http::reply::{self, Reply};
 use crate::http::request_id::{RequestId, X_REQUEST_ID};
 use crate::http::routes::Match;
 use crate::http::shared::Shared;
+use crate::http::socket::OtherSide;
 use crate::http::{
     apps, audit, bulk, clock, consume, dead, export, groups, health, import, legacy, levels,
     messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,

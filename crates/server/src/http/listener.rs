@@ -6,7 +6,6 @@
 //! began. Every step has its limit of time, and so has everything that follows (`socket.rs`).
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,23 +17,21 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tracing::{debug, warn};
+use tokio::net::{TcpListener, TcpStream};
+use tracing::debug;
 
 use crate::access::Connection;
 use crate::config::HttpConfig;
 use crate::http::flow;
 use crate::http::leaving::Outgoing;
-use crate::http::places::{Limits, OtherSide, Seat};
 use crate::http::shared::Shared;
-use crate::http::socket::{Activity, Patience, Socket, Stream};
+use crate::http::socket::{Activity, OtherSide, Patience, Socket};
+use crate::net::{Limits, Seat, Stream, accept};
 use crate::tls::{Acceptor, HandshakeError};
 
 /// What is offered to clients that ask in the handshake.
 pub(crate) const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// Connections that the operating system keeps for us until we accept them.
-const BACKLOG: u32 = 4096;
 /// Largest head of a request, in bytes; also how much is read ahead.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most header fields of a request.
@@ -47,8 +44,6 @@ const STREAM_HEAD_BYTES_MAX: u32 = 16 << 10;
 const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
 /// How much of an answer is kept ready for each stream of an HTTP/2 connection.
 const STREAM_SEND_BYTES_MAX: usize = 64 << 10;
-/// Pause after the operating system refused a connection, mostly for want of file descriptors.
-const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 /// Time for somebody who does not speak TLS to take the answer.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// What of its request is read before that at most.
@@ -69,36 +64,10 @@ const SPEAKS_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
     \"title\":\"The request does not have the expected form\",\"status\":400,\
     \"detail\":\"this port speaks TLS: use https\",\"code\":\"invalid_request\"}";
 
-/// Takes the address.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    // Or a server that was just stopped could not be started again.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
 /// Accepts until the tasks are asked to stop.
 pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<Acceptor>>, shared: Arc<Shared>) {
     let server = Arc::new(server());
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = shared.tasks.stopped() => return,
-        };
-        let (stream, from) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                let made_room = shared.places.make_room();
-                warn!(%error, made_room, "a connection could not be accepted");
-                // Stopped meanwhile or not: the loop looks.
-                let _stopped = tokio::time::timeout(REFUSED_PAUSE, shared.tasks.stopped()).await;
-                continue;
-            }
-        };
+    while let Some((stream, from)) = accept(&listener, &shared.places, &shared.tasks).await {
         let limits = limits(&shared.live().config.http);
         match shared.places.take(from.ip(), limits) {
             Some(seat) => {

@@ -12,10 +12,10 @@ use punctual_model::{Buckets, TopicName};
 
 use crate::app::StoreFigures;
 use crate::http::call::Call;
-use crate::http::places::Standing;
 use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
 use crate::http::topics::is_shown;
+use crate::net::Standing;
 use crate::push::Counts;
 use crate::trace;
 

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::future::{Future, pending, poll_fn};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,11 +21,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufRead as _, AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_rustls::server::TlsStream;
 
-use crate::http::places::Place;
+use crate::net::{Place, Stream};
 
 /// What the requests of a connection tell its socket.
 #[derive(Debug, Default)]
@@ -126,29 +125,15 @@ pub(crate) struct Patience {
     pub(crate) stranger: Duration,
 }
 
-/// What the bytes go over. The one without encryption is the one that must be fast.
-#[derive(Debug)]
-pub(crate) enum Stream {
-    /// As they are.
-    Plain(TcpStream),
-    /// Encrypted.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-/// The same for every kind of stream.
-macro_rules! over {
-    ($stream:expr, $inner:ident => $what:expr) => {
-        match &mut *$stream {
-            Stream::Plain($inner) => {
-                let $inner = Pin::new($inner);
-                $what
-            }
-            Stream::Tls($inner) => {
-                let $inner = Pin::new(&mut **$inner);
-                $what
-            }
-        }
-    };
+/// What a request knows of the connection it came on.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherSide {
+    /// Where somebody has to look whether the other side is still there.
+    pub(crate) peer: Option<Peer>,
+    /// Its address.
+    pub(crate) from: SocketAddr,
+    /// The place of the connection.
+    pub(crate) place: Arc<Place>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -352,7 +337,7 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buffer.filled().len();
-        let polled = over!(this.stream.lock(), stream => stream.poll_read(cx, buffer));
+        let polled = Pin::new(&mut *this.stream.lock()).poll_read(cx, buffer);
         match polled {
             Poll::Ready(Ok(())) => Poll::Ready(this.heard(&buffer.filled()[before..])),
             Poll::Ready(failed) => Poll::Ready(failed),
@@ -368,7 +353,7 @@ impl AsyncWrite for Socket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let outcome = over!(this.stream.lock(), stream => stream.poll_write(cx, bytes));
+        let outcome = Pin::new(&mut *this.stream.lock()).poll_write(cx, bytes);
         this.timed(cx, outcome)
     }
 
@@ -378,7 +363,7 @@ impl AsyncWrite for Socket {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let outcome = over!(this.stream.lock(), stream => stream.poll_write_vectored(cx, slices));
+        let outcome = Pin::new(&mut *this.stream.lock()).poll_write_vectored(cx, slices);
         this.timed(cx, outcome)
     }
 
@@ -390,13 +375,13 @@ impl AsyncWrite for Socket {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         // Encrypted bytes may wait here for the peer to read.
-        let outcome = over!(this.stream.lock(), stream => stream.poll_flush(cx));
+        let outcome = Pin::new(&mut *this.stream.lock()).poll_flush(cx);
         this.timed(cx, outcome)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let outcome = over!(this.stream.lock(), stream => stream.poll_shutdown(cx));
+        let outcome = Pin::new(&mut *this.stream.lock()).poll_shutdown(cx);
         this.timed(cx, outcome)
     }
 }

@@ -16,8 +16,13 @@ use tokio::time::timeout;
 /// Longest wait for anything; only a failing test waits so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What every server of a test is started with: ports that the system chooses.
+const USUAL: [(&str, &str); 2] = [("http.listen", "127.0.0.1:0"), ("kafka.listen", "127.0.0.1:0")];
+
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Where Kafka clients are answered.
+    pub(crate) kafka: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<Result<(), ServeError>>>,
     runtime: Runtime,
@@ -78,9 +83,7 @@ impl Server {
     fn serving(data: TempDir, settings: &[(&str, &str)], virtual_time: Option<&str>) -> Self {
         let mut file = ConfigFile::default();
         let path = data.path().join("data").display().to_string();
-        for (name, value) in
-            [("http.listen", "127.0.0.1:0"), ("store.data", &path)].iter().chain(settings)
-        {
+        for (name, value) in USUAL.iter().chain(&[("store.data", &*path)]).chain(settings) {
             file.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
         }
         let mut config = Config::try_from(file).expect("a valid configuration");
@@ -95,8 +98,8 @@ impl Server {
         }));
         let started = runtime.block_on(async { timeout(PATIENCE, started).await });
         let ready = started.expect("it starts in time").expect("it starts");
-        let address = ready.http;
-        Self { address, stop: Some(stop), serving: Some(serving), runtime, _data: data }
+        let Ready { http: address, kafka, .. } = ready;
+        Self { address, kafka, stop: Some(stop), serving: Some(serving), runtime, _data: data }
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod progress;
+mod placed;
 mod moving;
 mod restart;
 
@@ -51,6 +52,8 @@ pub fn groups<S: GroupStore>(make: impl Fn() -> S, reopen: impl Fn(S) -> S) {
     progress::the_standing_tells_how_far_a_group_is(&make());
     progress::a_source_that_is_not_of_the_group_is_refused(&make());
     progress::many_settle_at_once(&make());
+    placed::what_was_committed_is_told_exactly(&make());
+    placed::what_is_forgotten_was_never_there(&make());
     moving::an_empty_apply_is_nothing(&make());
     moving::entries_go_to_the_retry_lane(&make());
     moving::lanes_are_claimed_and_settled_apart(&make());
@@ -65,6 +68,7 @@ pub fn groups<S: GroupStore>(make: impl Fn() -> S, reopen: impl Fn(S) -> S) {
     restart::settings_survive_a_restart(make(), &reopen);
     restart::moves_survive_a_restart(make(), &reopen);
     restart::numbers_are_not_given_again(make(), &reopen);
+    placed::places_survive_a_restart(make(), &reopen);
 }
 
 /// A topic with two partitions and a group of it.

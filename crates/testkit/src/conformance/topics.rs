@@ -1,10 +1,12 @@
 //! The contract of [`Topics`], with an [`Outlet`] that fills its logs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual_model::ports::{
     Armed, Delivered, LogBounds, LogPosition, Outlet, Topic, TopicError, Topics,
 };
+use punctual_model::topic::Stamps;
 use punctual_model::{
     Backlog, CatchUp, CheckPolicy, DelayLevels, Overflow, Partition, Span, Timestamp, TopicId,
     TopicKind, TopicName, TopicSettings,
@@ -56,6 +58,9 @@ pub(super) fn unusual() -> TopicSettings {
         levels: Some(DelayLevels::new(std::array::from_fn(|_| Span::from_millis(7)))),
         check: Some(CheckPolicy { max: 3, ..CheckPolicy::default() }),
         paused: true,
+        stamps: Stamps::Log,
+        batch_bytes_max: Some(70_000),
+        kept: BTreeMap::from([("cleanup.policy".into(), "delete".into())]),
     }
 }
 

@@ -5,7 +5,9 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use punctual_model::group::{GroupChange, Mark, Note, Standing, Start};
+use punctual_model::group::{
+    Committed, GroupChange, Mark, Note, Placed, PlacedBy, SeekBy, Standing, Start,
+};
 use punctual_model::limits::{DEAD_RETENTION_DEFAULT, GROUPS_MAX, TOPICS_MAX};
 use punctual_model::ports::{Delivered, GroupError, Groups, Pulled, StoreError, Topic, TopicError};
 use punctual_model::{
@@ -23,10 +25,17 @@ pub(super) struct Progress {
     settled: BTreeSet<Mark>,
     /// At the cursor or past it, and not settled.
     notes: BTreeMap<Mark, Note>,
+    /// What was said by whoever moved the cursor, if nothing was settled since.
+    placed: Option<(Committed, PlacedBy)>,
 }
 
 impl Progress {
+    fn at(cursor: u64, placed: Option<(Committed, PlacedBy)>) -> Self {
+        Self { cursor, placed, ..Self::default() }
+    }
+
     fn settle(&mut self, mark: Mark) {
+        self.placed = None;
         if mark.offset >= self.cursor {
             self.notes.remove(&mark);
             self.settled.insert(mark);
@@ -93,7 +102,7 @@ impl Memory {
             for partition in partitions(topic) {
                 let cursor = self.log(topic.id, partition).map_or(0, |log| log.len() as u64);
                 let source = Source { group: id, topic: topic.id, partition };
-                self.progress.insert(source, Progress { cursor, ..Progress::default() });
+                self.progress.insert(source, Progress::at(cursor, None));
             }
         }
         Ok(self.store_group(Group {
@@ -150,11 +159,25 @@ impl Memory {
                     self.progress.entry(source).or_default().note(mark, note);
                 }
             }
-            GroupChange::Seek(source, cursor, _) => {
-                if self.source(source).is_ok() {
-                    self.progress.insert(source, Progress { cursor, ..Progress::default() });
-                }
+            GroupChange::Seek(source, cursor, by) => {
+                let by = match by {
+                    SeekBy::Commit => PlacedBy::Commit,
+                    SeekBy::Reset => PlacedBy::Reset,
+                };
+                self.place(source, cursor, (Committed::at(cursor), by));
             }
+            GroupChange::Commit(source, cursor, said) => {
+                self.place(source, cursor, (said, PlacedBy::Commit));
+            }
+            GroupChange::Forget(source) => {
+                self.progress.remove(&source);
+            }
+        }
+    }
+
+    fn place(&mut self, source: Source, cursor: u64, placed: (Committed, PlacedBy)) {
+        if self.source(source).is_ok() {
+            self.progress.insert(source, Progress::at(cursor, Some(placed)));
         }
     }
 
@@ -239,6 +262,22 @@ impl Groups for Reference {
             partitions(topic).map(|partition| Source { group: id, topic: topic.id, partition })
         });
         sources.map(|source| memory.standing(source, oldest)).collect()
+    }
+
+    fn placed(&self, id: GroupId) -> Vec<Placed> {
+        let memory = self.lock();
+        let Some(group) = memory.group(id) else { return Vec::new() };
+        let own = |source: &Source| source.group == id && source.topic == group.topic;
+        let mut all = Vec::new();
+        for (source, progress) in memory.progress.iter().filter(|(source, _)| own(source)) {
+            let Progress { cursor, placed, .. } = progress;
+            let settled = (*cursor > 0).then(|| (Committed::at(*cursor), PlacedBy::Settle));
+            if let Some((committed, by)) = placed.clone().or(settled) {
+                all.push(Placed { partition: source.partition, committed, by });
+            }
+        }
+        all.sort_unstable_by_key(|placed| placed.partition);
+        all
     }
 
     fn apply(

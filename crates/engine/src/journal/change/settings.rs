@@ -1,6 +1,9 @@
 //! Settings of a topic that came after format 2: a list of tagged values. A tag that is not known
 //! is an error, as is any other byte that this program did not write.
 
+use std::sync::Arc;
+
+use punctual_model::topic::Stamps;
 use punctual_model::{CatchUp, CheckPolicy, Span, TopicSettings};
 
 use crate::codec::{self, Malformed};
@@ -13,6 +16,9 @@ const CATCH_UP: u8 = 4;
 const LEVELS: u8 = 5;
 const CHECK: u8 = 6;
 const PAUSED: u8 = 7;
+const STAMPS: u8 = 8;
+const BATCH_BYTES_MAX: u8 = 9;
+const KEPT: u8 = 10;
 
 /// Appends what differs from nothing at all.
 pub(super) fn encode(out: &mut Vec<u8>, settings: &TopicSettings) {
@@ -51,6 +57,19 @@ pub(super) fn encode(out: &mut Vec<u8>, settings: &TopicSettings) {
     }
     if settings.paused {
         put(&mut list, PAUSED, &[]);
+    }
+    if settings.stamps == Stamps::Log {
+        put(&mut list, STAMPS, &[]);
+    }
+    if let Some(bytes) = settings.batch_bytes_max {
+        put(&mut list, BATCH_BYTES_MAX, &bytes.to_le_bytes());
+    }
+    for (name, text) in &settings.kept {
+        let mut value = Vec::new();
+        put_length(&mut value, name.len());
+        value.extend_from_slice(name.as_bytes());
+        value.extend_from_slice(text.as_bytes());
+        put(&mut list, KEPT, &value);
     }
     put_length(out, list.len());
     out.extend_from_slice(&list);
@@ -98,6 +117,12 @@ pub(super) fn decode(rest: &mut &[u8], settings: &mut TopicSettings) -> Result<(
                 settings.check = Some(CheckPolicy { first, interval, max });
             }
             PAUSED => settings.paused = true,
+            STAMPS => settings.stamps = Stamps::Log,
+            BATCH_BYTES_MAX => settings.batch_bytes_max = Some(codec::get_u32(value)?),
+            KEPT => {
+                let (name, text) = (get_text(get(value)?)?, get_text(std::mem::take(value))?);
+                settings.kept.insert(name, text);
+            }
             _ => return Err(Malformed),
         }
         if !value.is_empty() {
@@ -110,6 +135,10 @@ pub(super) fn decode(rest: &mut &[u8], settings: &mut TopicSettings) -> Result<(
 fn get<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let length = usize::try_from(codec::get_u32(rest)?).map_err(|_e| Malformed)?;
     codec::take(rest, length)
+}
+
+fn get_text(bytes: &[u8]) -> Result<Arc<str>, Malformed> {
+    std::str::from_utf8(bytes).map(Arc::from).map_err(|_e| Malformed)
 }
 
 fn get_span(rest: &mut &[u8]) -> Result<Span, Malformed> {
@@ -133,6 +162,11 @@ mod tests {
             levels: Some(DelayLevels::default()),
             check: Some(CheckPolicy { first: span(5), interval: span(6), max: 7 }),
             paused: true,
+            stamps: Stamps::Log,
+            batch_bytes_max: Some(9),
+            kept: [("a", ""), ("flush.ms", "12")]
+                .map(|(name, text)| (name.into(), text.into()))
+                .into(),
             ..TopicSettings::default()
         };
         let spread = CatchUp::Spread(span(8));

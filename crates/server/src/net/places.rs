@@ -7,25 +7,12 @@
 //! taken when a connection comes, becomes known and goes, and not for its requests.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use crate::http::socket::Peer;
-
-/// What a request knows of the connection it came on.
-#[derive(Clone, Debug)]
-pub(crate) struct OtherSide {
-    /// Where somebody has to look whether the other side is still there.
-    pub(crate) peer: Option<Peer>,
-    /// Its address.
-    pub(crate) from: SocketAddr,
-    /// The place of the connection.
-    pub(crate) place: Arc<Place>,
-}
 
 /// How many places there are.
 #[derive(Clone, Copy, Debug)]
