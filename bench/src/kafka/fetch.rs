@@ -75,7 +75,9 @@ pub(crate) fn run(
         }
         let ratios = |kind: usize| -> Vec<f64> {
             let pairs = all[kind].iter().zip(&all[0]);
-            pairs.map(|(one, limit)| one.megabytes_per_second() / limit.megabytes_per_second()).collect()
+            pairs
+                .map(|(one, limit)| one.megabytes_per_second() / limit.megabytes_per_second())
+                .collect()
         };
         let size = crate::report::short(fetch as u64 / 1024);
         let names = ["bare sendfile", "fetch", "bare read and write"];

@@ -166,8 +166,7 @@ impl Frames {
 }
 
 fn request(partition: usize, batch: Bytes) -> Result<Bytes> {
-    let partition =
-        PartitionProduceData { index: i32::try_from(partition)?, records: Some(batch) };
+    let partition = PartitionProduceData { index: i32::try_from(partition)?, records: Some(batch) };
     let topic = TopicProduceData {
         name: TOPIC.to_owned(),
         partition_data: vec![partition],

@@ -247,10 +247,7 @@ impl<T: Timeline> Broker<T> {
     ///
     /// # Errors
     /// See [`ScheduleError`].
-    pub async fn topic_for_use(
-        &self,
-        name: &TopicName,
-    ) -> Result<Arc<Topic>, ScheduleError> {
+    pub async fn topic_for_use(&self, name: &TopicName) -> Result<Arc<Topic>, ScheduleError> {
         if let Some(topic) = self.shared.topics.by_name(name) {
             return Ok(topic);
         }

@@ -76,10 +76,8 @@ pub(crate) fn decode(content: &Bytes) -> Result<Record, Malformed> {
     let key = decode_key(&mut rest)?.map(|key| codec::share(content, key));
     let extra = decode_extra(&front, &mut rest)?;
     let count = codec::get_length(&mut rest)?;
-    if count > HEADERS_MAX + OWN_HEADERS_MAX {
-        return Err(Malformed);
-    }
-    let mut headers = Vec::with_capacity(count);
+    // Records of producers may have more headers than other messages, and move on like those.
+    let mut headers = Vec::with_capacity(count.min(HEADERS_MAX + OWN_HEADERS_MAX));
     for _ in 0..count {
         let length = codec::get_length(&mut rest)?;
         let name = std::str::from_utf8(codec::take(&mut rest, length)?).map_err(|_e| Malformed)?;

@@ -341,13 +341,13 @@ fn a_newer_format_is_refused_and_left_alone() {
     let disk = runner.disk.reopen();
     let file = disk.open(Path::new("FORMAT"), Open::Existing).unwrap();
     file.set_len(0).unwrap();
-    file.write_at(b"punctual=4\nsalt=1\nnews=yes\n", 0).unwrap();
+    file.write_at(b"punctual=5\nsalt=1\nnews=yes\n", 0).unwrap();
     let contents = |disk: &ForgetfulDisk| {
         let files = disk.files().into_iter();
         files.map(|path| disk.read_file(Path::new(&path)).unwrap()).collect::<Vec<_>>()
     };
     let before = contents(&disk);
-    assert!(matches!(open(&disk, &small()), Err(OpenError::NewerFormat(4))));
+    assert!(matches!(open(&disk, &small()), Err(OpenError::NewerFormat(5))));
     assert_eq!(contents(&disk), before, "not a byte was changed");
 }
 

@@ -27,5 +27,5 @@ pub(crate) use grant::{Grant, Pattern};
 pub(crate) use operation::{Operation, Permission, Rule, Scope};
 pub(crate) use own::{checks_for, has_transaction, own_message, own_transaction};
 pub(crate) use quota::{Cost, Quotas};
-pub(crate) use scram::{SALT_BYTES, ScramHash, ScramKeys};
 pub(crate) use record::{AppKey, AppRecord, KEY_CHARS_MAX as APP_KEY_CHARS_MAX, NewSecret};
+pub(crate) use scram::{ScramHash, ScramKeys};

@@ -314,6 +314,7 @@ fn a_group_over_http_gets_delayed_records_with_their_time_to_live() {
     let got = server.receive_all(group, 1);
     assert_eq!(got[0]["body"], json!("long"));
     let reason = support::wait_for("the dead letter", || {
+        advance(&server, "1s");
         let dead = server.get(&format!("{group}/dead?limit=10")).json();
         dead["messages"].get(0).map(|message| message["reason"].clone())
     });

@@ -205,7 +205,9 @@ fn partitions_are_described_page_by_page() {
         let page = client.call(0, &request);
         for topic in page.topics {
             let name = topic.name.unwrap();
-            seen.extend(topic.partitions.iter().map(|one| format!("{name}{}", one.partition_index)));
+            seen.extend(
+                topic.partitions.iter().map(|one| format!("{name}{}", one.partition_index)),
+            );
         }
         match page.next_cursor {
             Some(cursor) => request.cursor = Some(cursor),

@@ -430,9 +430,12 @@ fn what_a_member_holds_goes_back_when_its_session_ends() {
     // It opens another one.
     other.session_epoch = 0;
     assert_eq!(other.fetch_all(1), [back.clone()]);
-    // It leaves.
+    // It leaves, and closes the session after that, as clients do.
     other.member_epoch = -1;
     assert_eq!(other.beat(None).error_code, 0);
+    assert_eq!(other.beat(None).error_code, UNKNOWN_MEMBER);
+    assert_eq!(other.acknowledge(&[], -1), Ok(Vec::new()));
+    assert_eq!(other.acknowledge(&[], -1), Err(NO_SESSION));
     member.session_epoch = 0;
     assert_eq!(member.fetch_all(1), [back.clone()]);
     // Its connection ends.
@@ -510,6 +513,23 @@ fn a_member_learns_of_topics_and_partitions_that_come_later() {
     assert_eq!(member.beat(None).error_code, FENCED);
     member.name = "nobody".to_owned();
     assert_eq!(member.beat(None).error_code, UNKNOWN_MEMBER);
+}
+
+#[test]
+fn after_a_restart_members_join_again_and_nothing_is_lost() {
+    let server = server();
+    send(&server, &["kept"]);
+    let mut member = Member::join(&server, "one", &["orders"]);
+    let held = member.fetch_all(1);
+    let (epoch, session) = (member.member_epoch, member.session_epoch);
+    let server = server.restarted(&[]);
+    member.client = Client::connect(&server);
+    assert_eq!((member.member_epoch, member.session_epoch), (epoch, session));
+    assert_eq!(member.beat(None).error_code, UNKNOWN_MEMBER);
+    let request = member.request(&[held[0].be(ACCEPT)], 0, 1);
+    assert_eq!(member.exchange(&request).error_code, NO_SESSION);
+    let mut member = Member::join(&server, "one", &["orders"]);
+    assert_eq!(member.fetch_all(1), held, "topics keep their ids, records their places");
 }
 
 #[test]

@@ -183,6 +183,15 @@ java | java-3)
     exec java -Xmx256m "-Dlog4j2.configurationFile=$here/java/log4j2.xml" \
         -cp "$tools/java-$version.classes:$tools/java-$version/*" KafkaClient "$2"
     ;;
+confluent-share)
+    need python "Python 3"
+    PYTHONDONTWRITEBYTECODE=1 exec "$tools/python/bin/python" confluent_share_client.py "$2" "$3"
+    ;;
+java-share)
+    need java "Java 17 with Maven"
+    exec java -Xmx256m "-Dlog4j2.configurationFile=$here/java/log4j2.xml" \
+        -cp "$tools/java-$kafka_version/*" java/ShareClient.java "$2" "$3"
+    ;;
 java-tools)
     need java "Java 17 with Maven"
     exec ./java-tools.sh "$tools/java-$kafka_version" "$2"

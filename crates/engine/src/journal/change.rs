@@ -461,7 +461,7 @@ pub enum Change {
     /// The delay levels.
     PutLevels(DelayLevels),
     /// A topic that was made or changed.
-    PutTopic(Topic),
+    PutTopic(Box<Topic>),
     /// A topic that was removed.
     DeleteTopic(TopicId),
     /// A group that was made or changed, and the offsets at which a new one starts.
@@ -497,9 +497,9 @@ pub fn decode(payload: &Bytes) -> Result<Vec<Change>, Malformed> {
             CANCEL => Change::Cancel(decode_ends(body)?),
             SUPERSEDE => Change::Supersede(decode_ends(body)?),
             PUT_LEVELS => Change::PutLevels(decode_levels(&mut body)?),
-            PUT_OLD_TOPIC => Change::PutTopic(decode_old_topic(&mut body)?),
-            PUT_TOPIC_2 => Change::PutTopic(decode_topic_2(&mut body)?),
-            PUT_TOPIC => Change::PutTopic(decode_topic(&mut body)?),
+            PUT_OLD_TOPIC => Change::PutTopic(decode_old_topic(&mut body)?.into()),
+            PUT_TOPIC_2 => Change::PutTopic(decode_topic_2(&mut body)?.into()),
+            PUT_TOPIC => Change::PutTopic(decode_topic(&mut body)?.into()),
             PUT_GROUP => decode_put_group(&mut body)?,
             DELETE_GROUP => Change::DeleteGroup(GroupId(codec::get_u32(&mut body)?)),
             SETTLE => Change::Progress(stored::decode_settle(&mut body)?),

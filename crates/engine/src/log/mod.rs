@@ -471,7 +471,7 @@ impl Logs {
                 match delivery.unsettled.get(&end.place()) {
                     Some(None) => *end = end.lowered_to(&end.beginning()),
                     Some(Some(before)) if before.offset < end.offset => {
-                        *end = end.lowered_to(before)
+                        *end = end.lowered_to(before);
                     }
                     _ => {}
                 }

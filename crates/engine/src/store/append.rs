@@ -35,6 +35,7 @@ use crate::store::revise::{Revising, Revision};
 use crate::store::{Outcome, Request, Store};
 
 type Place = (TopicId, Partition);
+type Taken = Vec<(u32, usize)>;
 
 /// Bytes of the journal that an append takes beside the batch and what was taken out.
 const APPEND_BYTES: usize = 64;
@@ -48,7 +49,7 @@ pub struct Appending {
     /// What was taken out.
     revision: Option<Revision>,
     /// The distance of each entry from the first offset, and the order that stores it.
-    taken: Vec<(u32, usize)>,
+    taken: Taken,
     aliases: Vec<(u32, MessageId)>,
     now: Timestamp,
 }
@@ -97,7 +98,7 @@ impl Appending {
 
 /// The orders that store these entries. One that has its own id in common with an earlier one, and
 /// all else, is stored by the order of that.
-fn orders(entries: Vec<(u32, Entry)>) -> Result<(Vec<(u32, usize)>, Vec<Order>), AppendError> {
+fn orders(entries: Vec<(u32, Entry)>) -> Result<(Taken, Vec<Order>), AppendError> {
     let mut taken = Vec::with_capacity(entries.len());
     let mut orders = Vec::with_capacity(entries.len());
     let mut named: HashMap<Name, (usize, u64)> = HashMap::new();

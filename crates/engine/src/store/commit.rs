@@ -12,7 +12,7 @@ use punctual_model::limits::PARTITIONS_MAX;
 use punctual_model::ports::{Appended, CancelOutcome, LogPosition, StoreError, Topic, TopicError};
 use punctual_model::{
     DelayLevels, Event, Key, Lane, MessageId, Sequence, State as LifeState, Timestamp, TopicId,
-    TopicKind, TopicName,
+    TopicKind, TopicName, TopicSettings,
 };
 
 use crate::disk;
@@ -191,30 +191,12 @@ impl Store {
                 }
                 Request::Cancel(ids, in_logs) => self.prepare_cancel(payload, ids, in_logs),
                 Request::PutTopic(name, settings) => {
-                    let planned = self.catalogue.read().plan(&name, settings);
-                    match (planned, self.topic_by_name(&name)) {
-                        (Ok(planned), Some(known)) if planned == *known => Step::SameTopic(known),
-                        (Ok(_), None) if refused => Step::Refused(StoreError::Full.into()),
-                        (Ok(planned), _) => {
-                            change::put_topic(payload, &planned);
-                            Step::PutTopic(planned)
-                        }
-                        (Err(error), _) => Step::Refused(error.into()),
-                    }
+                    self.prepare_put(payload, &name, settings, refused)
                 }
                 Request::DeleteTopic(name) => self.prepare_delete(payload, &name),
                 Request::PutGroup(topic, name, settings, start) => {
                     match self.plan_group(topic, &name, settings, start) {
-                        Ok(Planned::Same(group)) => Step::SameGroup(group),
-                        Ok(Planned::Changed(group)) => {
-                            change::put_group(payload, &group, &[]);
-                            Step::ChangeGroup(group)
-                        }
-                        Ok(Planned::New(_)) if refused => Step::Refused(StoreError::Full.into()),
-                        Ok(Planned::New(new)) => {
-                            groups::put_new_group(payload, &new);
-                            Step::NewGroup(new)
-                        }
+                        Ok(planned) => prepare_group(payload, planned, refused),
                         Err(error) => Step::Refused(error),
                     }
                 }
@@ -228,6 +210,25 @@ impl Store {
             });
         }
         steps
+    }
+
+    fn prepare_put(
+        &self,
+        payload: &mut Vec<u8>,
+        name: &TopicName,
+        settings: TopicSettings,
+        refused: bool,
+    ) -> Step {
+        let planned = self.catalogue.read().plan(name, settings);
+        match (planned, self.topic_by_name(name)) {
+            (Ok(planned), Some(known)) if planned == *known => Step::SameTopic(known),
+            (Ok(_), None) if refused => Step::Refused(StoreError::Full.into()),
+            (Ok(planned), _) => {
+                change::put_topic(payload, &planned);
+                Step::PutTopic(planned)
+            }
+            (Err(error), _) => Step::Refused(error.into()),
+        }
     }
 
     /// Gives the entries their numbers and appends them to the payload.
@@ -348,14 +349,11 @@ impl Store {
     /// Makes visible what stands in this stretch of the journal.
     fn apply(&self, steps: Vec<Step>, journal: Range<Position>) -> Answers {
         let mut answers = Vec::with_capacity(steps.len());
-        let mut touched: PerLane<bool> = PerLane::default();
-        let mut hurry: PerLane<bool> = PerLane::default();
+        let mut touched = Touched::default();
         for step in steps {
             answers.push(match step {
                 Step::Schedule(draft, first) => {
-                    let lane = draft.lane;
-                    *touched.of_mut(lane) = true;
-                    *hurry.of_mut(lane) |= self.admit(draft, journal.start);
+                    touched.note(draft.lane, self.admit(draft, journal.start));
                     Ok(Outcome::Scheduled(first))
                 }
                 Step::Progress(changes, draft) => {
@@ -365,26 +363,18 @@ impl Store {
                     }
                     drop(groups);
                     Ok(Outcome::Progressed(draft.map(|(draft, first)| {
-                        let lane = draft.lane;
-                        *touched.of_mut(lane) = true;
-                        *hurry.of_mut(lane) |= self.admit(draft, journal.start);
+                        touched.note(draft.lane, self.admit(draft, journal.start));
                         first
                     })))
                 }
                 Step::Revise(revising) => {
                     let (outcome, lanes) = self.apply_revision(revising, journal.start);
-                    for (lane, hurries) in lanes.iter() {
-                        *touched.of_mut(lane) |= hurries.is_some();
-                        *hurry.of_mut(lane) |= *hurries == Some(true);
-                    }
+                    touched.note_all(&lanes);
                     Ok(outcome)
                 }
                 Step::Append(placing) => {
                     let (outcome, lanes) = self.apply_append(*placing, journal.start);
-                    for (lane, hurries) in lanes.iter() {
-                        *touched.of_mut(lane) |= hurries.is_some();
-                        *hurry.of_mut(lane) |= *hurries == Some(true);
-                    }
+                    touched.note_all(&lanes);
                     Ok(outcome)
                 }
                 Step::Known(appended) => Ok(Outcome::Appended(appended)),
@@ -410,7 +400,7 @@ impl Store {
             });
         }
         for (lane, track) in self.tracks.iter() {
-            if *touched.of(lane) {
+            if *touched.lanes.of(lane) {
                 self.keep_small(track, &mut track.state.lock(), journal.end);
             } else if let Some(mut state) = track.state.try_lock() {
                 // Who has nothing to do with a lane does not wait for it; the next group will do.
@@ -418,7 +408,7 @@ impl Store {
             }
         }
         self.keep_ids_small(journal.end);
-        for (lane, _) in hurry.iter().filter(|(_, hurry)| **hurry) {
+        for (lane, _) in touched.hurry.iter().filter(|(_, hurry)| **hurry) {
             if let Some(listener) = &*self.listener.read() {
                 listener(lane);
             }
@@ -494,6 +484,43 @@ impl Store {
     pub fn sync_journal(&self) -> Result<(), StoreError> {
         self.trust.check()?;
         self.writer.lock().sync().map_err(|error| self.trust.lose("journal", error))
+    }
+}
+
+fn prepare_group(payload: &mut Vec<u8>, planned: Planned, refused: bool) -> Step {
+    match planned {
+        Planned::Same(group) => Step::SameGroup(group),
+        Planned::Changed(group) => {
+            change::put_group(payload, &group, &[]);
+            Step::ChangeGroup(group)
+        }
+        Planned::New(_) if refused => Step::Refused(StoreError::Full.into()),
+        Planned::New(new) => {
+            groups::put_new_group(payload, &new);
+            Step::NewGroup(new)
+        }
+    }
+}
+
+/// Which lanes got entries, and in which of them one is due before what was armed.
+#[derive(Default)]
+struct Touched {
+    lanes: PerLane<bool>,
+    hurry: PerLane<bool>,
+}
+
+impl Touched {
+    fn note(&mut self, lane: Lane, hurries: bool) {
+        *self.lanes.of_mut(lane) = true;
+        *self.hurry.of_mut(lane) |= hurries;
+    }
+
+    fn note_all(&mut self, lanes: &PerLane<Option<bool>>) {
+        for (lane, hurries) in lanes.iter() {
+            if let Some(hurries) = *hurries {
+                self.note(lane, hurries);
+            }
+        }
     }
 }
 

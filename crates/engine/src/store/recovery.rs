@@ -226,7 +226,7 @@ impl Rebuilt {
                 for (_, state) in self.states.iter_mut() {
                     state.topics.insert(topic.id);
                 }
-                self.catalogue.put(topic);
+                self.catalogue.put(*topic);
             }
             Change::DeleteTopic(topic) => {
                 self.catalogue.delete(topic);

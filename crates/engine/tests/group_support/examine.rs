@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_engine::Options;
 use punctual_engine::store::Store;
-use punctual_model::group::Note;
+use punctual_model::group::{Committed, Note, Placed};
 use punctual_model::ports::{ArmLimit, Delivered, StoreError};
 use punctual_model::{Group, Lane, MessageId, Partition, Source, Timestamp};
 use punctual_testkit::forgetful::ForgetfulDisk;
@@ -151,6 +151,7 @@ pub struct Shown {
     look: Look,
     groups: Vec<Group>,
     given: BTreeMap<Source, Given>,
+    said: BTreeMap<Source, Committed>,
 }
 
 impl Shown {
@@ -158,7 +159,7 @@ impl Shown {
     pub fn by(store: &Store) -> Result<Self, String> {
         let look = Look::at(store)?;
         look.compare_counts(store)?;
-        let mut given = BTreeMap::new();
+        let (mut given, mut said) = (BTreeMap::new(), BTreeMap::new());
         let groups: Vec<Group> = store.groups().iter().map(|group| (**group).clone()).collect();
         for group in &groups {
             let mut sources = Vec::new();
@@ -174,8 +175,11 @@ impl Shown {
                 given.insert(*source, pull(store, *source)?);
             }
             compare_standings(store, group, &sources, &given)?;
+            for Placed { partition, committed, .. } in store.placed(group.id) {
+                said.insert(Source { group: group.id, topic: group.topic, partition }, committed);
+            }
         }
-        Ok(Self { look, groups, given })
+        Ok(Self { look, groups, given, said })
     }
 
     /// Whether this is `world`, but for what retention may have taken.
@@ -194,6 +198,15 @@ impl Shown {
         self.compare_entries(world, expired)?;
         for (source, given) in &self.given {
             self.compare_source(world, *source, given)?;
+        }
+        let own = |source: &Source| {
+            world.groups.get(&source.group).is_some_and(|group| group.topic == source.topic)
+        };
+        for (source, expected) in world.said.iter().filter(|(source, _)| own(source)) {
+            let told = self.said.get(source);
+            if told != Some(expected) {
+                return Err(format!("{source:?}: {told:?} is told, not {expected:?}"));
+            }
         }
         Ok(())
     }

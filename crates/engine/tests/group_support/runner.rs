@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_engine::Options;
 use punctual_engine::journal::change::Draft;
 use punctual_engine::store::{CommitError, Outcome, Request, Store};
-use punctual_model::group::{GroupChange, Mark, Note, Start};
+use punctual_model::group::{Committed, GroupChange, Mark, Note, SeekBy, Start};
 use punctual_model::limits::DEAD_RETENTION_DEFAULT;
 use punctual_model::ports::{
     ArmLimit, Armed, Delivered, LogPosition, StoreError, Topic, TopicError,
@@ -388,8 +388,15 @@ impl Runner {
             let offset = (bounds.start + behind).min(bounds.end);
             let log = self.log(source.topic, source.partition);
             let passed = log.iter().filter(|passed| passed.offset < offset).map(|passed| passed.id);
-            let change = Change::Seek(source, passed.collect(), by);
+            let passed: Vec<MessageId> = passed.collect();
             self.reached.sought += 1;
+            let number = self.reached.sought;
+            if by == SeekBy::Commit && !number.is_multiple_of(3) {
+                let said = said(offset, number);
+                let change = Change::Commit(source, passed, said.clone());
+                return Some(asked(GroupChange::Commit(source, offset, said), change, Vec::new()));
+            }
+            let change = Change::Seek(source, passed, by);
             return Some(asked(GroupChange::Seek(source, offset, by), change, Vec::new()));
         }
         let given = pull_all(&self.store, source).unwrap_or_else(|what| panic!("{what}"));
@@ -530,6 +537,16 @@ fn mark(delivered: &Delivered) -> Mark {
 }
 
 /// The entry that takes the place of a message that a group is done with.
+/// What somebody says who commits; mostly it lies in the log.
+fn said(offset: u64, number: u64) -> Committed {
+    let beyond = if number.is_multiple_of(5) { number } else { 0 };
+    Committed {
+        offset: offset + beyond,
+        text: format!("commit {number}").into(),
+        leader_epoch: number.is_multiple_of(2).then_some(7),
+    }
+}
+
 fn moved(delivered: &Delivered, topic: TopicId, due: u64) -> Entry {
     let message = Message { headers: Vec::new(), ..delivered.message.clone() };
     let partition = Partition::new(0).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use punctual_model::group::{Note, SeekBy};
+use punctual_model::group::{Committed, Note, SeekBy};
 use punctual_model::ports::Topic;
 use punctual_model::{Group, GroupId, Message, MessageId, Source, TopicId, TopicKind};
 
@@ -22,6 +22,8 @@ pub struct World {
     pub notes: BTreeMap<(GroupId, MessageId), Note>,
     /// The sources whose place was last moved by a commit of offsets.
     pub streams: BTreeSet<Source>,
+    /// What was last committed, where nothing was settled since.
+    pub said: BTreeMap<Source, Committed>,
 }
 
 /// Something that was asked of the store.
@@ -46,6 +48,8 @@ pub enum Change {
     Note(Source, MessageId, Note),
     /// With the messages before the new place.
     Seek(Source, Vec<MessageId>, SeekBy),
+    /// As a seek, and what was said.
+    Commit(Source, Vec<MessageId>, Committed),
 }
 
 impl World {
@@ -75,14 +79,17 @@ impl World {
     }
 
     fn change(&mut self, change: &Change) {
-        let (Change::Settle(source, _) | Change::Note(source, ..) | Change::Seek(source, ..)) =
-            change;
+        let (Change::Settle(source, _)
+        | Change::Note(source, ..)
+        | Change::Seek(source, ..)
+        | Change::Commit(source, ..)) = change;
         let group = source.group;
         let Some(done) = self.done.get_mut(&group) else { return };
         self.streams.remove(source);
         match change {
             Change::Settle(_, ids) => {
                 done.extend(ids);
+                self.said.remove(source);
                 ids.iter().for_each(|id| drop(self.notes.remove(&(group, *id))));
             }
             Change::Note(_, id, note) => {
@@ -91,13 +98,24 @@ impl World {
                 }
             }
             Change::Seek(source, passed, by) => {
-                done.retain(|id| !is_of(*source, *id));
-                done.extend(passed);
-                self.notes.retain(|(noted, id), _| *noted != group || !is_of(*source, *id));
-                if *by == SeekBy::Commit {
-                    self.streams.insert(*source);
-                }
+                self.said.remove(source);
+                self.go_on(*source, passed, *by);
             }
+            Change::Commit(source, passed, said) => {
+                self.said.insert(*source, said.clone());
+                self.go_on(*source, passed, SeekBy::Commit);
+            }
+        }
+    }
+
+    fn go_on(&mut self, source: Source, passed: &[MessageId], by: SeekBy) {
+        let group = source.group;
+        let Some(done) = self.done.get_mut(&group) else { return };
+        done.retain(|id| !is_of(source, *id));
+        done.extend(passed);
+        self.notes.retain(|(noted, id), _| *noted != group || !is_of(source, *id));
+        if by == SeekBy::Commit {
+            self.streams.insert(source);
         }
     }
 
@@ -114,6 +132,7 @@ impl World {
         self.done.remove(&id);
         self.notes.retain(|(noted, _), _| *noted != id);
         self.streams.retain(|source| source.group != id);
+        self.said.retain(|source, _| source.group != id);
         self.remove_topic(group.retry);
         self.remove_topic(group.dead);
     }
@@ -147,9 +166,26 @@ impl World {
         let reads = |group: &&Arc<Group>| [group.topic, group.retry].contains(&id.topic);
         let spares = |group: &Arc<Group>| {
             let source = Source { group: group.id, topic: id.topic, partition: id.partition };
-            self.is_done(group.id, id) || self.streams.contains(&source)
+            self.is_done(group.id, id)
+                || self.streams.contains(&source)
+                || (self.streams_beside(source) && self.never_was(source))
         };
         limited && self.groups.values().filter(reads).all(spares)
+    }
+}
+
+impl World {
+    /// Whether the group keeps its own place in some partition of the topic.
+    fn streams_beside(&self, source: Source) -> bool {
+        let beside = |other: &Source| (other.group, other.topic) == (source.group, source.topic);
+        self.streams.iter().any(beside)
+    }
+
+    /// Whether the group has done nothing in the partition.
+    fn never_was(&self, source: Source) -> bool {
+        let mut done = self.done.get(&source.group).into_iter().flatten();
+        let mut noted = self.notes.keys().filter(|(group, _)| *group == source.group);
+        !done.any(|id| is_of(source, *id)) && !noted.any(|(_, id)| is_of(source, *id))
     }
 }
 

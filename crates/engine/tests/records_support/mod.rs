@@ -3,6 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     clippy::allow_attributes,
     clippy::unwrap_used,
     clippy::panic,

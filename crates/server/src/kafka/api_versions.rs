@@ -30,7 +30,6 @@ fn offered(error: ErrorCode) -> ApiVersionsResponse {
         // them sends it.
         min_version: if served.key == ProduceRequest::KEY { 0 } else { *served.versions.start() },
         max_version: *served.versions.end(),
-        ..ApiVersion::default()
     });
     let mut api_keys: Vec<ApiVersion> = api_keys.collect();
     api_keys.sort_unstable_by_key(|api| api.api_key);

@@ -5,6 +5,7 @@ use punctual_kafka_wire::messages::describe_cluster::{
     DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse,
 };
 
+use crate::access::{Permission, Target};
 use crate::config::Advertised;
 use crate::kafka::call::Call;
 use crate::kafka::rights::cluster_operations;
@@ -18,6 +19,12 @@ pub(crate) async fn describe_cluster(
     call: &Call,
     request: DescribeClusterRequest,
 ) -> DescribeClusterResponse {
+    if !call.caller.may(Permission::See, Target::Anything) {
+        return DescribeClusterResponse {
+            error_code: ErrorCode::CLUSTER_AUTHORIZATION_FAILED.code(),
+            ..DescribeClusterResponse::default()
+        };
+    }
     if request.endpoint_type != BROKERS {
         return DescribeClusterResponse {
             error_code: ErrorCode::UNSUPPORTED_ENDPOINT_TYPE.code(),

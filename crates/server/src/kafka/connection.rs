@@ -24,7 +24,7 @@ use tracing::debug;
 
 use crate::kafka::call::{Call, ConnectionState};
 use crate::kafka::dispatch::{self, Manner};
-use crate::kafka::incoming::{Ended, Incoming, Patience};
+use crate::kafka::incoming::{Ended, Incoming, Patience, STRANGER_BYTES_MAX};
 use crate::kafka::outgoing::Outgoing;
 use crate::kafka::reply::{Part, Reply};
 use crate::kafka::sasl;
@@ -97,7 +97,10 @@ async fn read_all(
     state: &ConnectionState,
 ) -> Ended {
     loop {
-        let bytes_max = kafka.live().config.kafka.request_bytes_max;
+        let bytes_max = match state.is_stranger() {
+            true => STRANGER_BYTES_MAX,
+            false => kafka.live().config.kafka.request_bytes_max,
+        };
         let next = tokio::select! {
             biased;
             () = kafka.tasks.stopped() => return Ended::Closed,
@@ -176,6 +179,7 @@ impl Worker {
             debug!(from = %self.from, "the app of a Kafka client was disabled");
             return self.finish().await;
         }
+        self.greet(&head);
         let handled = dispatch::answer(call, head, body);
         let reply = match manner {
             Manner::Waiting => tokio::select! {
@@ -188,9 +192,8 @@ impl Worker {
                 None => return Ok(After::End),
             },
         };
-        if !self.state.is_stranger() {
-            self.place.known();
-        }
+        // It may have shown just now who it is.
+        self.known();
         match reply {
             Reply::Later(later) => self.begun.push_back(later),
             reply if self.begun.is_empty() => return self.send(reply).await,
@@ -202,10 +205,23 @@ impl Worker {
     /// Handles a frame without a head, by which a client shows who it is.
     async fn take_bare(&mut self, frame: &[u8]) -> io::Result<After> {
         let reply = sasl::bare(&self.call(None, 0), frame);
+        self.known();
+        self.send(reply).await
+    }
+
+    /// Whoever asks for something that is served, and need not show who it is, is no stranger.
+    fn greet(&self, head: &RequestHeader) {
+        let served = dispatch::served(head.api_key);
+        if served.is_some_and(|served| served.versions.contains(&head.api_version)) {
+            self.known();
+        }
+    }
+
+    /// Keeps the place of whoever has shown who it is.
+    fn known(&self) {
         if !self.state.is_stranger() {
             self.place.known();
         }
-        self.send(reply).await
     }
 
     fn call(&self, client_id: Option<&str>, version: i16) -> Call {

@@ -22,8 +22,8 @@ const READ_BYTES: usize = 4 << 10;
 /// Set aside for a request when it begins, and how much more whenever that is full.
 const FIRST_BYTES: usize = 64 << 10;
 const GROWTH: usize = 4;
-/// Largest request of somebody who has not shown who it is.
-const STRANGER_BYTES_MAX: usize = 64 << 10;
+/// Largest request of somebody who has not shown who it is, where everybody must.
+pub(crate) const STRANGER_BYTES_MAX: usize = 64 << 10;
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,6 @@ impl Incoming {
             self.more(READ_BYTES, deadline).await?;
         }
         let length = (&*self.buffer).get_i32();
-        let bytes_max = if self.place.is_strange() { STRANGER_BYTES_MAX } else { bytes_max };
         let fits = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
         let total = fits.ok_or(Ended::Length(length))? + LENGTH_BYTES;
         let mut room = Room::default();

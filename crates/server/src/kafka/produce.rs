@@ -221,9 +221,11 @@ async fn topic_of(call: &Call, data: &TopicProduceData) -> Result<Arc<Topic>, Re
     }
     let topic = match known {
         Some(topic) => topic,
-        None => kafka.broker.topic_for_use(&name).await.map_err(|error| {
-            Refusal::from(punctual_broker::ProduceError::from(error))
-        })?,
+        None => kafka
+            .broker
+            .topic_for_use(&name)
+            .await
+            .map_err(|error| Refusal::from(punctual_broker::ProduceError::from(error)))?,
     };
     if topic.kind == TopicKind::Plain {
         Ok(topic)
@@ -279,10 +281,7 @@ fn terms(call: &Call) -> Terms {
 
 /// Opens a batch and takes out of it what asks for something, within the memory that there is for
 /// that.
-async fn split(
-    call: &Call,
-    sent: Sent,
-) -> Result<(Split, Option<OwnedSemaphorePermit>), Refusal> {
+async fn split(call: &Call, sent: Sent) -> Result<(Split, Option<OwnedSemaphorePermit>), Refusal> {
     let (rooms, tasks) = (&call.shared.rooms, &call.shared.tasks);
     let broken_off = |_| Refusal::new(ErrorCode::UNKNOWN_SERVER_ERROR, "the work was broken off");
     let count = sent.header().count;
@@ -310,12 +309,7 @@ const _: () = assert!(
 );
 
 /// Takes what is sent off the caller's quotas. Who is beyond them pauses afterwards.
-fn charge(
-    call: &Call,
-    cost: Cost,
-    pending: u64,
-    pause: &mut Duration,
-) -> Result<Charged, Refusal> {
+fn charge(call: &Call, cost: Cost, pending: u64, pause: &mut Duration) -> Result<Charged, Refusal> {
     let charged = call.caller.charge_on_credit(cost, pending);
     let (charged, owed) = charged.map_err(|problem| {
         let code = match problem.code {

@@ -40,9 +40,9 @@ pub(crate) fn cluster_operations(call: &Call) -> i32 {
         (CREATE, call.may_whole(Permission::Manage)),
         (ALTER, admin),
         (DESCRIBE, observe),
-        (CLUSTER_ACTION, false),
+        (CLUSTER_ACTION, admin),
         (DESCRIBE_CONFIGS, observe),
-        (ALTER_CONFIGS, false),
+        (ALTER_CONFIGS, admin),
         (IDEMPOTENT_WRITE, true),
     ])
 }

@@ -9,8 +9,8 @@
 //! (`sessions.rs`), and that only in memory: after a restart members join again, and what they held
 //! is offered again. Every member gets all partitions of the topics it subscribes to.
 //!
-//! What must hold: whatever a member holds goes back when it closes its session, leaves, falls
-//! silent, or loses its connection.
+//! What must hold: whatever a member holds goes back when it closes its session, falls silent, or loses
+//! its connection.
 
 mod members;
 mod sessions;

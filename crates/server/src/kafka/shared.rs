@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use punctual_kafka_wire::error::ErrorCode;
+use punctual_model::Span;
 use punctual_model::ports::{Records, Topics};
 
 use crate::access::Caller;
@@ -60,6 +61,9 @@ impl Kafka {
         let (consumers, topics) = (shared.broker.consumers(), shared.broker.topics());
         let shares = Shares::start(consumers.clone(), Arc::clone(topics), &shared.tasks);
         let held = Held::new(shared.live().config.kafka.held_bytes_max);
+        let delay = shared.live().config.kafka.group_delay.as_millis();
+        let delay = Span::from_millis(u64::try_from(delay).unwrap_or(u64::MAX));
+        let bounds = Bounds { delay, ..Bounds::default() };
         Self {
             broker: shared.broker.clone(),
             tasks: shared.tasks.clone(),
@@ -70,7 +74,7 @@ impl Kafka {
             encrypted,
             rooms: produce::Rooms::default(),
             fetch_sessions: fetch::Sessions::default(),
-            coordinator: Coordinator::start(Bounds::default(), &shared.tasks),
+            coordinator: Coordinator::start(bounds, &shared.tasks),
             shares,
             shared,
         }

@@ -154,9 +154,7 @@ fn epoch_end(asked: &OffsetForLeaderPartition, end: Result<u64, ErrorCode>) -> E
     match end {
         Err(code) => EpochEndOffset { error_code: code.code(), ..unknown },
         Ok(_) if asked.leader_epoch != LEADER_EPOCH => unknown,
-        Ok(end) => {
-            EpochEndOffset { leader_epoch: LEADER_EPOCH, end_offset: wire(end), ..unknown }
-        }
+        Ok(end) => EpochEndOffset { leader_epoch: LEADER_EPOCH, end_offset: wire(end), ..unknown },
     }
 }
 

@@ -242,7 +242,8 @@ mod tests {
         };
         let mut arrived = Vec::new();
         let receiving = there.read_to_end(&mut arrived);
-        let ((), read) = timeout(PATIENCE, async { tokio::join!(sending, receiving) }).await.unwrap();
+        let ((), read) =
+            timeout(PATIENCE, async { tokio::join!(sending, receiving) }).await.unwrap();
         assert_eq!(read.unwrap(), 4_000_001);
         assert!(arrived == bytes[1_234..1_234 + 4_000_001]);
         assert_eq!(part.left, 0);
@@ -257,7 +258,8 @@ mod tests {
         let (here, mut there) = pair().await;
         let tasks = Tasks::default();
         // There is room for some of it, but not for all. A step that is given up loses nothing.
-        while let Ok(done) = timeout(Duration::from_millis(50), part.send_piece(&here, &tasks)).await
+        while let Ok(done) =
+            timeout(Duration::from_millis(50), part.send_piece(&here, &tasks)).await
         {
             assert!(!done.unwrap());
         }
@@ -268,7 +270,8 @@ mod tests {
         };
         let mut arrived = Vec::new();
         let receiving = there.read_to_end(&mut arrived);
-        let ((), read) = timeout(PATIENCE, async { tokio::join!(sending, receiving) }).await.unwrap();
+        let ((), read) =
+            timeout(PATIENCE, async { tokio::join!(sending, receiving) }).await.unwrap();
         assert_eq!(read.unwrap(), length);
         assert!(arrived == bytes);
     }
@@ -347,7 +350,8 @@ mod tests {
         };
         let mut arrived = Vec::new();
         let receiving = there.read_to_end(&mut arrived);
-        let ((), read) = timeout(PATIENCE, async { tokio::join!(sending, receiving) }).await.unwrap();
+        let ((), read) =
+            timeout(PATIENCE, async { tokio::join!(sending, receiving) }).await.unwrap();
         assert_eq!(read.unwrap(), 2_999_900);
         assert!(arrived == bytes[100..]);
     }

@@ -214,7 +214,11 @@ impl Sessions {
                 // One that made room for another meanwhile is answered for the last time.
                 let told = table.sessions.get_mut(&id).map_or(everything, |session| {
                     session.used = now;
-                    turn.asked.iter().zip(seen).map(|(asked, seen)| session.tell(asked, seen)).collect()
+                    turn.asked
+                        .iter()
+                        .zip(seen)
+                        .map(|(asked, seen)| session.tell(asked, seen))
+                        .collect()
                 });
                 Shown { session: id, told }
             }

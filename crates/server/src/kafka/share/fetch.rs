@@ -133,7 +133,7 @@ pub(super) fn part_of(
     (id, number): (&TopicUuid, i32),
 ) -> Result<Part, ErrorCode> {
     let topic = call.shared.cluster.topic(&**call.shared.broker.topics(), id);
-    let topic = topic.filter(|topic| is_consumed(topic)).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+    let topic = topic.filter(is_consumed).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
     may_consume(call, &topic.name, group)?;
     let partition =
         partition(number).filter(|partition| partition.get() < topic.settings.partitions);

@@ -52,7 +52,7 @@ async fn heard(
         if !shares.inner.members.lock().leave(&key) {
             return Err(ErrorCode::UNKNOWN_MEMBER_ID.into());
         }
-        shares.close(&key);
+        // Its session it closes itself, and says there what became of the last records.
         return Ok(ShareGroupHeartbeatResponse { member_epoch: LEAVES, ..Default::default() });
     }
     let beat = Beat {
@@ -111,7 +111,7 @@ async fn assignment(
     for name in names {
         may_consume(call, name, group)?;
         let topic = call.shared.broker.topics().by_name(name);
-        let Some(topic) = topic.filter(|topic| is_consumed(topic)) else { continue };
+        let Some(topic) = topic.filter(is_consumed) else { continue };
         match receiving::open(&call.shared.shared, topic.name.clone(), group.clone()).await {
             Ok(_) => {
                 assigned.insert(topic.id, topic.settings.partitions);

@@ -19,8 +19,8 @@ pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Most members of all groups together.
 const MEMBERS_MAX: usize = 10_000;
-/// Most topics of one subscription.
-const TOPICS_MAX: usize = 1_000;
+/// Most topics that they subscribe to, counted once for each member.
+const TOPICS_MAX: usize = 100_000;
 
 /// What a member is assigned: how many partitions of each topic, which is all of them.
 pub(super) type Assignment = BTreeMap<TopicId, u16>;
@@ -29,6 +29,8 @@ pub(super) type Assignment = BTreeMap<TopicId, u16>;
 #[derive(Debug, Default)]
 pub(super) struct Members {
     by_key: HashMap<MemberKey, Member>,
+    /// Topics of all subscriptions.
+    topics: usize,
 }
 
 /// One member.
@@ -69,12 +71,10 @@ impl Members {
         beat: Beat,
         now: Instant,
     ) -> Result<BTreeSet<TopicName>, ErrorCode> {
-        if beat.topics.as_ref().is_some_and(|topics| topics.len() > TOPICS_MAX) {
-            return Err(ErrorCode::INVALID_REQUEST);
-        }
         if beat.epoch == 0 {
             return self.join(key, beat, now);
         }
+        let subscribed = self.subscribed(key, beat.topics.as_ref())?;
         let member = self.by_key.get_mut(key).ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
         if beat.epoch != member.epoch && beat.epoch != member.epoch - 1 {
             return Err(ErrorCode::FENCED_MEMBER_EPOCH);
@@ -83,8 +83,20 @@ impl Members {
         member.knows = beat.epoch;
         if let Some(topics) = beat.topics {
             member.topics = topics;
+            self.topics = subscribed;
         }
         Ok(member.topics.clone())
+    }
+
+    /// How many topics all are subscribed to, with these for a member.
+    fn subscribed(
+        &self,
+        key: &MemberKey,
+        topics: Option<&BTreeSet<TopicName>>,
+    ) -> Result<usize, ErrorCode> {
+        let before = self.by_key.get(key).map_or(0, |member| member.topics.len());
+        let all = self.topics - before + topics.map_or(before, BTreeSet::len);
+        if all <= TOPICS_MAX { Ok(all) } else { Err(ErrorCode::GROUP_MAX_SIZE_REACHED) }
     }
 
     fn join(
@@ -97,6 +109,7 @@ impl Members {
         if self.by_key.len() >= MEMBERS_MAX && !self.by_key.contains_key(key) {
             return Err(ErrorCode::GROUP_MAX_SIZE_REACHED);
         }
+        self.topics = self.subscribed(key, Some(&topics))?;
         let member = Member {
             epoch: 1,
             topics: topics.clone(),
@@ -125,7 +138,9 @@ impl Members {
 
     /// A member leaves. False when it was none.
     pub(super) fn leave(&mut self, key: &MemberKey) -> bool {
-        self.by_key.remove(key).is_some()
+        let left = self.by_key.remove(key);
+        self.topics -= left.as_ref().map_or(0, |member| member.topics.len());
+        left.is_some()
     }
 
     /// When to look next for those who have fallen silent.
@@ -136,7 +151,9 @@ impl Members {
     /// Those who have fallen silent, who are no members any more.
     pub(super) fn take_silent(&mut self, now: Instant) -> Vec<MemberKey> {
         let silent = |_: &MemberKey, member: &mut Member| now >= member.heard + SILENCE_MAX;
-        self.by_key.extract_if(silent).map(|(key, _)| key).collect()
+        let gone: Vec<_> = self.by_key.extract_if(silent).collect();
+        self.topics -= gone.iter().map(|(_, member)| member.topics.len()).sum::<usize>();
+        gone.into_iter().map(|(key, _)| key).collect()
     }
 
     /// The members of a group, by name.
@@ -199,6 +216,25 @@ mod tests {
         assert_eq!(refused(&mut members, beat(-7, None)), ErrorCode::FENCED_MEMBER_EPOCH);
         assert!(members.leave(&one));
         assert!(!members.leave(&one));
+    }
+
+    #[test]
+    fn all_subscriptions_together_are_bounded_and_what_is_over_counts_no_more() {
+        let (mut members, now, one) = (Members::default(), Instant::now(), key("one"));
+        let many = |count: usize| {
+            let name = |number| TopicName::new(&format!("t{number}")).unwrap();
+            Some((0..count).map(name).collect::<BTreeSet<_>>())
+        };
+        members.beat(&one, beat(0, many(TOPICS_MAX)), now).unwrap();
+        let refused = members.beat(&key("two"), beat(0, many(1)), now).unwrap_err();
+        assert_eq!(refused, ErrorCode::GROUP_MAX_SIZE_REACHED);
+        members.beat(&one, beat(1, many(5)), now).unwrap();
+        members.beat(&key("two"), beat(0, many(TOPICS_MAX - 5)), now).unwrap();
+        let refused = members.beat(&one, beat(1, many(6)), now).unwrap_err();
+        assert_eq!(refused, ErrorCode::GROUP_MAX_SIZE_REACHED);
+        assert!(members.leave(&one));
+        assert_eq!(members.take_silent(now + SILENCE_MAX).len(), 1);
+        assert_eq!(members.topics, 0);
     }
 
     #[test]
