@@ -9,7 +9,7 @@ LIMIT ?=
 EVERYTHING := --features punctual-cli/otel
 
 .NOTPARALLEL:
-.PHONY: run install test setup fmt-check tidy lint plain docs unit deny advisories bench fmt
+.PHONY: run install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz fmt
 
 # Starts the broker: `make run ARGS="--data other-dir"`.
 run:
@@ -65,6 +65,10 @@ advisories: setup
 # The load generator: `make bench ARGS="--help"`.
 bench:
 	cargo run --release --package punctual-bench -- $(ARGS)
+
+# Fuzzes what reads the bytes of Kafka clients, a minute each: `make fuzz ARGS=600` for longer.
+fuzz:
+	scripts/fuzz.sh $(ARGS)
 
 fmt:
 	cargo fmt --all

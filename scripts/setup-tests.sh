@@ -9,9 +9,12 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 # Debian packages, as `command:package`.
 packages=()
-for pair in cc:build-essential faketime:faketime curl:curl python3:python3 script:bsdutils; do
+for pair in cc:build-essential make:build-essential faketime:faketime curl:curl python3:python3 script:bsdutils kcat:kcat \
+    pkg-config:pkg-config; do
     have "${pair%%:*}" || packages+=("${pair##*:}")
 done
+# For gzip in librdkafka.
+echo '#include <zlib.h>' | cc -E -x c - >/dev/null 2>&1 || packages+=(zlib1g-dev)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
@@ -30,6 +33,9 @@ fi
 "$(dirname "$0")/openapi-check.sh" --install || missing+=("Python 3.11 or newer with venv and pip")
 # What traces are sent to.
 "$(dirname "$0")/otlp-receiver.sh" --install || missing+=("Python 3.9 or newer with pip")
+# Kafka clients of other people, and librdkafka with its tests; those whose language is not there are left out.
+"$(dirname "$0")/clients/kafka/kafka.sh" --install ||
+    missing+=("what scripts/clients/kafka needs: Python 3 with venv and pip, Node.js with npm, Java 17 with Maven, Go, make")
 # Clients of other people, for gRPC and Dubbo; those whose language is not there are left out.
 "$(dirname "$0")/clients/clients.sh" --install ||
     missing+=("what the clients in scripts/clients need: Python 3 with venv and pip, Go, Node.js with npm")

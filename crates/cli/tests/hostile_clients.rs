@@ -18,7 +18,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-use hostile_support::{Attack, RSS_MAX, Victim, bodies, frames, heads, readers, tls, until_closed};
+use hostile_support::{
+    Attack, RSS_MAX, Victim, bodies, frames, heads, kafka, readers, tls, until_closed,
+};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 #[test]
@@ -39,6 +41,11 @@ fn g40_peers_that_do_not_read() {
 #[test]
 fn g50_frames_that_mean_no_good() {
     Victim::start(&[]).suffer(frames::ATTACKS);
+}
+
+#[test]
+fn g40_kafka_clients_that_mean_no_good() {
+    Victim::start(kafka::SETTINGS).suffer(kafka::ATTACKS);
 }
 
 /// What ten thousand connections may take beside the rest, in bytes: each its buffers and task.

@@ -1,8 +1,6 @@
 //! Batches of producers come into the logs whole, are read like any message, and name what was taken
 //! out of them.
 
-#![expect(clippy::unwrap_used, reason = "a failed set-up may stop a test")]
-
 mod records_support;
 mod store_support;
 

@@ -1,12 +1,6 @@
 //! Batches of producers at the edges: who sent them, full disks, groups, fronts that are taken off, times
 //! in any order, and whatever producers may write.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests may panic, and a failed set-up may stop a test"
-)]
-
 mod records_support;
 mod store_support;
 
@@ -218,7 +212,7 @@ fn offsets_name_what_was_taken_out_and_own_ids_are_stored_once() {
     let answer = send(&store, first.clone()).unwrap();
     assert_eq!(answer.ids.len(), 3);
     assert_eq!(answer.ids[0], answer.ids[2], "one message, two offsets");
-    let mut other = first.clone();
+    let mut other = first;
     other.entries[2] = (2, named("c", 2));
     let twice = AppendError::OwnIdTaken { index: 2, id: None };
     assert_eq!(Appending::new(other.clone(), at(0)).map(drop), Err(twice));

@@ -157,7 +157,7 @@ fn shows(store: &Store, topic: TopicId, source: Source, bodies: &[&str]) {
     }
     assert_eq!(sliced, all);
     let latest = logs.latest(topic, partition(0)).unwrap();
-    let found = records_support::read_all(store, topic);
+    let found = read_all(store, topic);
     assert_eq!(
         latest.map(|l| l.millis.cast_unsigned()),
         found.iter().map(|d| d.delivered_at.as_millis()).max()

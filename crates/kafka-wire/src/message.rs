@@ -1,6 +1,6 @@
 //! What every message is: fields in the forms of a version, described once per field.
 //!
-//! The macro [`wire!`] turns one description (name, type, versions, versions with null, tag,
+//! The macro `wire!` turns one description (name, type, versions, versions with null, tag,
 //! default) into the struct, its default, its decoder and its encoder. What must hold: what is
 //! decoded in a version is encoded to the same bytes in that version, but for tagged fields
 //! unknown here, which are skipped. There is no recursion in any description, so nesting is

@@ -1,6 +1,8 @@
 //! Whatever bytes arrive, they are refused or understood, and nothing panics: the targets of the
 //! fuzzer, from its corpus, without its compiler.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 #[path = "../../../fuzz/src/lib.rs"]
 #[expect(unreachable_pub, reason = "the targets are the fuzzer's, which needs them public")]
 mod targets;

@@ -139,22 +139,22 @@ proptest! {
         values in vec((option::of(vec(any::<u8>(), 0..20)), vec(any::<u8>(), 0..200)), 1..20),
         producer in 0_i64..1 << 62,
     ) {
-        let theirs = |(index, (key, value)): (usize, &(Option<Vec<u8>>, Vec<u8>))| TheirRecord {
+        let theirs = |(index, (key, value)): (i32, &(Option<Vec<u8>>, Vec<u8>))| TheirRecord {
             transactional: false,
             control: false,
             partition_leader_epoch: 0,
             producer_id: producer,
             producer_epoch: 3,
             timestamp_type: TimestampType::Creation,
-            offset: 70 + index as i64,
-            sequence: 5 + index as i32,
-            timestamp: BASE + index as i64,
+            offset: 70 + i64::from(index),
+            sequence: 5 + index,
+            timestamp: BASE + i64::from(index),
             key: key.clone().map(Bytes::from),
             value: Some(Bytes::from(value.clone())),
             headers: Default::default(),
             delete_horizon: false,
         };
-        let records: Vec<TheirRecord> = values.iter().enumerate().map(theirs).collect();
+        let records: Vec<TheirRecord> = (0..).zip(&values).map(theirs).collect();
         let mut out = BytesMut::new();
         let options = RecordEncodeOptions { version: 2, compression: TheirCompression::None };
         RecordBatchEncoder::encode(&mut out, &records, &options).unwrap();
@@ -448,6 +448,7 @@ fn restamped_records_all_have_the_time_of_the_append() {
         restamp(&mut batch, BASE + 500);
         let unpacked = unpack(&batch.into());
         assert!(unpacked.header().attributes.log_append_time());
+        assert!(unpacked.header().attributes.restamped());
         assert_eq!(unpacked.header().attributes.compression(), Some(compression));
         for record in unpacked.records() {
             assert_eq!(record.unwrap().timestamp(unpacked.header()), BASE + 500);

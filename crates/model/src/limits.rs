@@ -13,6 +13,8 @@ pub const BODY_BYTES_CEILING: usize = 16 << 20;
 pub const HEADER_BYTES_MAX: usize = 64 << 10;
 /// Largest number of headers of one message.
 pub const HEADERS_MAX: usize = 256;
+/// Largest number of headers of a record that a producer puts into a log itself.
+pub const RECORD_HEADERS_MAX: usize = 1024;
 /// Headers that the broker itself may add to a message: how long it lives, how often it is tried, and
 /// what it went through.
 pub const OWN_HEADERS_MAX: usize = 12;

@@ -184,8 +184,21 @@ fn g50_who_does_not_show_who_it_is_has_little_time_and_little_room() {
     still_serves(&server);
 }
 
+#[test]
+fn who_is_known_may_be_silent_for_longer_than_a_stranger() {
+    let server = Server::with(&[("kafka.stranger_timeout", "100ms")]);
+    let mut client = Client::connect(&server);
+    client.call(3, &ApiVersionsRequest::default());
+    client.stream.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+    let silent = client.stream.read(&mut [0]).unwrap_err();
+    let waits = [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut];
+    assert!(waits.contains(&silent.kind()), "{silent}");
+    client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.call(3, &ApiVersionsRequest::default());
+}
+
 fn frame_of(client: &mut Client) -> Option<bytes::Bytes> {
-    let request = frame::call(1, 3, None, &ApiVersionsRequest::default()).unwrap();
+    let request = frame::call(1, 3, None, &ApiVersionsRequest::default()).ok()?;
     client.raw(&request).ok()?;
     client.frame().ok()
 }

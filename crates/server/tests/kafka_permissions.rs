@@ -363,6 +363,14 @@ fn asks_both(client: &mut Client, api: &str, asked: &Asked<'_>) -> bool {
             let parts = answer.topics.iter().flat_map(|one| &one.partitions);
             let_in(parts.map(|one| one.error_code).chain([answer.error_code]))
         }
+        _ => shares(client, api, asked),
+    }
+}
+
+/// Asks as a member of a share group; whether it was let in.
+fn shares(client: &mut Client, api: &str, asked: &Asked<'_>) -> bool {
+    let (name, group_id) = (text(asked.topic), text(asked.group));
+    match api {
         "ShareGroupHeartbeat" => {
             let member_id = asked.member.clone();
             let request = ShareGroupHeartbeatRequest {

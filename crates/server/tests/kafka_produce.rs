@@ -14,6 +14,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kafka::Client;
 use kafka::batches::{Draft, PRODUCE, batch, batches, opening, record, records, request};
 use punctual_kafka_wire::Request as _;
+use punctual_kafka_wire::messages::create_topics::{
+    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
+};
 use punctual_kafka_wire::messages::init_producer_id::InitProducerIdRequest;
 use punctual_kafka_wire::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use punctual_kafka_wire::messages::produce::{
@@ -289,6 +292,51 @@ fn topics_come_into_being_at_their_first_use_unless_that_is_switched_off() {
     for name in ["new.g.dead", "new.g.retry"] {
         assert_eq!(client.produce(name, 0, plain(&[record("x")])).error_code, 17, "{name}");
     }
+}
+
+#[test]
+fn a_topic_has_a_largest_batch_and_may_count_the_time_of_the_append() {
+    let server = Server::start();
+    let mut client = Client::connect(&server);
+    let config = |name: &str, value: &str| CreatableTopicConfig {
+        name: name.to_owned(),
+        value: Some(value.to_owned()),
+    };
+    let topic = CreatableTopic {
+        name: "stamped".to_owned(),
+        num_partitions: 1,
+        replication_factor: 1,
+        configs: vec![
+            config("message.timestamp.type", "LogAppendTime"),
+            config("max.message.bytes", "1000"),
+        ],
+        ..CreatableTopic::default()
+    };
+    let made = client.call(
+        5,
+        &CreateTopicsRequest {
+            topics: vec![topic],
+            timeout_ms: 10_000,
+            ..CreateTopicsRequest::default()
+        },
+    );
+    assert_eq!(made.topics[0].error_code, 0, "{made:?}");
+    // Whatever the producer says, also the end of time.
+    let before = now();
+    for time in [0, now(), i64::MAX / 2] {
+        let sent = [record("a"), record("b").header("punctual-delay", "1h")];
+        let answer = client.produce("stamped", 0, batch(opening(time, Compression::Gzip), &sent));
+        assert_eq!(answer.error_code, 0, "{answer:?}");
+        assert!((before..=now()).contains(&answer.log_append_time_ms), "{answer:?}");
+        let offset = u64::try_from(answer.base_offset).expect("an offset");
+        let stored = records(&client.fetch("stamped", 0, offset));
+        assert_eq!(stored[0].timestamp, answer.log_append_time_ms);
+    }
+    let page = server.get("/v1/topics/stamped/partitions/0/messages?offset=0&limit=10").json();
+    assert_eq!(page["messages"].as_array().map(Vec::len), Some(3));
+    let large = plain(&[record(&"x".repeat(1000))]);
+    assert_eq!(client.produce("stamped", 0, large.clone()).error_code, 10);
+    assert_eq!(client.produce("other", 0, large).error_code, 0);
 }
 
 #[test]

@@ -20,7 +20,8 @@ tools="$target/clients/kafka-1"
 kafka_version="${KAFKA_VERSION:-4.3.1}"
 old_version=3.9.2
 
-have() { command -v "$1" >/dev/null 2>&1; }
+# Programs only: some functions below have the name of one.
+have() { type -P "$1" >/dev/null; }
 
 # These are called where a failure is looked at, so a failed step must not be followed by another.
 

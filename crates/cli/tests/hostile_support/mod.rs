@@ -18,6 +18,7 @@
 pub mod bodies;
 pub mod frames;
 pub mod heads;
+pub mod kafka;
 pub mod readers;
 pub mod tls;
 

@@ -269,3 +269,45 @@ impl Floors {
         self.groups.get(&topic)?.iter().map(cursor).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use punctual_model::Sequence;
+    use punctual_model::group::{Committed, Mark};
+
+    use super::*;
+
+    #[test]
+    fn who_keeps_its_own_place_holds_nothing_where_it_never_was() {
+        let topic = |number| TopicId::new(number).unwrap();
+        let partition = |number| Partition::new(number).unwrap();
+        let mut groups = Groups::default();
+        let (id, own) = (GroupId(1), topic(1));
+        groups.put(
+            Group {
+                id,
+                topic: own,
+                name: GroupName::new("g").unwrap(),
+                retry: topic(2),
+                dead: topic(3),
+                settings: GroupSettings::default(),
+            },
+            &[],
+        );
+        let floors = |groups: &Groups| {
+            let floors = groups.floors();
+            [0, 1].map(|number| floors.of(own, partition(number)))
+        };
+        assert_eq!(floors(&groups), [Some(0), Some(0)], "a new group may want everything");
+        let source = Source { group: id, topic: own, partition: partition(0) };
+        groups.apply(GroupChange::Commit(source, 5, Committed::at(5)));
+        assert_eq!(floors(&groups), [Some(u64::MAX); 2], "it begins where it pleases");
+        assert_eq!(groups.floors().of(topic(2), partition(0)), Some(0), "its retries are its own");
+        let other = Source { partition: partition(1), ..source };
+        let mark = |offset| Mark { offset, sequence: Sequence::default() };
+        groups.apply(GroupChange::Settle(other, vec![mark(0)]));
+        assert_eq!(floors(&groups), [Some(u64::MAX), Some(1)], "where it settles it holds");
+        groups.apply(GroupChange::Forget(source));
+        assert_eq!(floors(&groups), [Some(0), Some(1)]);
+    }
+}

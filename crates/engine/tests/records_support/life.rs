@@ -122,12 +122,12 @@ impl Life {
                 }
                 Step::Fire(now) => {
                     self.settle();
-                    fire(self.store(), at(*now)).unwrap();
+                    fire(self.store(), at(*now + 1)).unwrap();
                 }
                 Step::Deliver(now) => {
                     self.settle();
-                    let batch = arm(self.store(), at(*now));
-                    self.store().deliver(&batch, at(*now)).unwrap();
+                    let batch = arm(self.store(), at(*now + 1));
+                    self.store().deliver(&batch, at(*now + 1)).unwrap();
                     self.on_the_way = batch;
                 }
                 Step::Settle => self.settle(),

@@ -14,6 +14,8 @@ impl Attributes {
     const TRANSACTIONAL: i16 = 1 << 4;
     const CONTROL: i16 = 1 << 5;
     const DELETE_HORIZON: i16 = 1 << 6;
+    /// Kafka gives no meaning to this bit, and readers of the format mask it.
+    const RESTAMPED: i16 = 1 << 8;
 
     /// These bits.
     #[must_use]
@@ -51,6 +53,12 @@ impl Attributes {
         self.0 & Self::CONTROL != 0
     }
 
+    /// Whether the time of the append was put on a batch that a producer wrote.
+    #[must_use]
+    pub const fn restamped(self) -> bool {
+        self.0 & Self::RESTAMPED != 0
+    }
+
     /// Whether the base timestamp says when deletions may be forgotten.
     #[must_use]
     pub const fn delete_horizon(self) -> bool {
@@ -63,10 +71,10 @@ impl Attributes {
         Self(self.0 & !Self::COMPRESSION | compression.bits())
     }
 
-    /// The same with the time of the append.
+    /// The same with the time of the append, put on what a producer wrote.
     #[must_use]
-    pub const fn with_log_append_time(self) -> Self {
-        Self(self.0 | Self::LOG_APPEND_TIME)
+    pub const fn with_restamped(self) -> Self {
+        Self(self.0 | Self::LOG_APPEND_TIME | Self::RESTAMPED)
     }
 }
 

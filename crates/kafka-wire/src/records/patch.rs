@@ -19,12 +19,12 @@ pub fn place(batch: &mut [u8], base_offset: u64, leader_epoch: i32) {
     }
 }
 
-/// Gives all records of a batch the time of the append, in milliseconds.
+/// Gives all records of a producer's batch the time of the append, in milliseconds.
 pub fn restamp(batch: &mut [u8], millis: i64) {
     let Some(head) = batch.first_chunk_mut::<HEADER_BYTES>() else { return };
     let bits = head.get(ATTRIBUTES_AT..).and_then(|rest| rest.first_chunk().copied());
     let attributes = Attributes::from_bits(i16::from_be_bytes(bits.unwrap_or_default()));
-    put(head, ATTRIBUTES_AT, &attributes.with_log_append_time().bits().to_be_bytes());
+    put(head, ATTRIBUTES_AT, &attributes.with_restamped().bits().to_be_bytes());
     set_max_timestamp(batch, millis);
 }
 

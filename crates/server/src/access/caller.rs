@@ -117,6 +117,14 @@ impl Caller {
         Ok((Charged(counted.then(|| (Arc::clone(&known.app), pending))), pause))
     }
 
+    /// How long the caller has to pause for what it sent on credit, on whatever connection.
+    pub(crate) fn owed(&self) -> Duration {
+        match self {
+            Self::App(known) => Gate::owed(&known.app),
+            Self::Local | Self::Nobody => Duration::ZERO,
+        }
+    }
+
     /// Refuses an app that was disabled or deleted since it was let in.
     pub(crate) fn still_stands(&self) -> Result<(), Problem> {
         match self {

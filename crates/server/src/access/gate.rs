@@ -320,6 +320,11 @@ impl Gate {
         Ok((record.quotas.pending.is_some(), pause))
     }
 
+    /// How long the app has to pause for what it sent on credit.
+    pub(super) fn owed(app: &App) -> Duration {
+        app.meter.owed(&app.record.load().quotas, Instant::now())
+    }
+
     /// What is pending in the topics that the app may send to.
     fn pending_of(&self, app: &App) -> u64 {
         let may = |topic: &TopicName| self.grants(app, Permission::Send, Target::Topic(topic));

@@ -136,6 +136,22 @@ impl Meter {
         Ok(pause)
     }
 
+    /// How long it takes until the rates hold again after what was sent on credit.
+    pub(crate) fn owed(&self, quotas: &Quotas, now: Instant) -> Duration {
+        let mut used = self.used.lock();
+        let used = &mut *used;
+        let rates = [
+            (quotas.messages_per_second, &mut used.messages),
+            (quotas.bytes_per_second, &mut used.bytes),
+        ];
+        let owed = rates.into_iter().filter_map(|(rate, bucket)| {
+            let rate = rate?;
+            bucket.fill(rate, now);
+            Some(bucket.debt(rate))
+        });
+        owed.max().unwrap_or_default()
+    }
+
     /// What was let in has been answered.
     pub(crate) fn answered(&self, messages: u64) {
         let pending = &mut self.used.lock().pending;

@@ -10,6 +10,7 @@ use punctual_kafka_wire::error::ErrorCode;
 use punctual_model::ports::Topic;
 use punctual_model::topic::TopicKind;
 use punctual_model::{GroupName, TopicName};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, Connection, Permission, Target};
@@ -19,6 +20,9 @@ use crate::kafka::refusal::Refusal;
 use crate::kafka::sasl::Stage;
 use crate::kafka::shared::Kafka;
 use crate::kafka::topic_id::TopicUuid;
+
+/// Longest time for which nothing is taken from a client at one go.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// What a handler knows of a request beside what it says.
 #[derive(Clone)]
@@ -121,7 +125,7 @@ pub(crate) struct ConnectionState {
     pub(crate) sasl: Mutex<Stage>,
     /// Who has shown who it is.
     caller: Mutex<Caller>,
-    mute: Mutex<Duration>,
+    muted: Mutex<Option<Instant>>,
 }
 
 static LAST_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -136,7 +140,7 @@ impl ConnectionState {
             under_way: Arc::default(),
             sasl: Mutex::default(),
             caller: Mutex::new(caller),
-            mute: Mutex::default(),
+            muted: Mutex::default(),
         }
     }
 
@@ -155,15 +159,21 @@ impl ConnectionState {
         matches!(&*self.caller.lock(), Caller::Nobody)
     }
 
-    /// After the answer nothing more is taken from the client for so long. It is told so in the
-    /// answer (`throttle_time_ms`).
+    /// Nothing more is taken from the client for so long; what it was told by now is answered. It is
+    /// told so in the answer (`throttle_time_ms`).
     pub(crate) fn mute(&self, pause: Duration) {
-        let mut mute = self.mute.lock();
-        *mute = (*mute).max(pause);
+        if pause.is_zero() {
+            return;
+        }
+        let until = Instant::now() + pause.min(PAUSE_MAX);
+        let mut muted = self.muted.lock();
+        *muted = (*muted).max(Some(until));
     }
 
-    /// For how long nothing is to be taken, from now on.
-    pub(crate) fn take_mute(&self) -> Duration {
-        std::mem::take(&mut *self.mute.lock())
+    /// Until when nothing is taken.
+    pub(crate) fn muted_until(&self) -> Option<Instant> {
+        let mut muted = self.muted.lock();
+        *muted = muted.filter(|until| *until > Instant::now());
+        *muted
     }
 }

@@ -20,6 +20,7 @@ use punctual_kafka_wire::codec::Reader;
 use punctual_kafka_wire::frame::RequestHeader;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::kafka::call::{Call, ConnectionState};
@@ -143,16 +144,21 @@ enum After {
 
 impl Worker {
     async fn run(mut self, mut frames: mpsc::Receiver<Bytes>) -> io::Result<()> {
+        let over = self.state.over.clone();
         loop {
+            let muted = self.state.muted_until().filter(|_| !over.is_cancelled());
             let after = tokio::select! {
                 biased;
                 Some(reply) = self.begun.next(), if !self.begun.is_empty() => {
                     self.send(reply).await?
                 }
-                frame = frames.recv(), if self.begun.len() < BEGUN_MAX => match frame {
-                    Some(frame) => self.take(frame).await?,
-                    None => self.finish().await?,
-                },
+                () = pause(muted, &over), if muted.is_some() => After::GoOn,
+                frame = frames.recv(), if muted.is_none() && self.begun.len() < BEGUN_MAX => {
+                    match frame {
+                        Some(frame) => self.take(frame).await?,
+                        None => self.finish().await?,
+                    }
+                }
             };
             if after == After::End {
                 return self.outgoing.end().await;
@@ -289,11 +295,14 @@ impl Worker {
             Reply::Close => After::End,
         };
         self.state.under_way.fetch_sub(1, Ordering::Relaxed);
-        let pause = self.state.take_mute();
-        if !pause.is_zero() && after == After::GoOn {
-            // Whoever is gone need not be waited for.
-            let _over = tokio::time::timeout(pause, self.state.over.cancelled()).await;
-        }
         Ok(after)
+    }
+}
+
+/// Waits until something may be taken again; whoever is gone is not waited for.
+async fn pause(until: Option<Instant>, over: &CancellationToken) {
+    if let Some(until) = until {
+        // Either is the end of the wait.
+        let _over = tokio::time::timeout_at(until, over.cancelled()).await;
     }
 }

@@ -18,6 +18,8 @@ mod shown;
 #[cfg(test)]
 mod steps;
 #[cfg(test)]
+mod instances;
+#[cfg(test)]
 mod schedules;
 
 use std::collections::HashMap;
@@ -38,7 +40,7 @@ pub(crate) use self::handlers::{
 pub(crate) use self::machine::{Bounds, Machine};
 pub(crate) use self::shown::{Stored, delete_groups, describe_groups, list_groups, remove};
 pub(crate) use self::terms::{
-    Effect, GroupShown, Identity, JoinAnswer, Joining, Phase, Refusal, SyncAnswer, Syncing, Ticket,
+    Effect, Identity, JoinAnswer, Joining, Refusal, SyncAnswer, Syncing, Ticket,
 };
 
 /// A handle of the coordinator.

@@ -1,19 +1,26 @@
 //! How many bytes of requests are held at one time, of all connections together.
 //!
-//! A request is counted as it arrives, never by what it claims to become. Who finds no room waits,
-//! and is not read from meanwhile. So that requests which have arrived in part do not wait for each
-//! other for ever, one of them at a time may go on without room: never more is held than the bound
-//! and one request of the largest size.
+//! A request is counted as it arrives, never by what it claims to become. The first bytes of each,
+//! which for most is all of it, have a bound of their own and count only once the request is whole:
+//! so whoever sends large requests, or parts of them, holds nobody up who asks small things. Who finds
+//! no room waits, and is not read from meanwhile. So that large requests which have arrived in part do
+//! not wait for each other for ever, one of them at a time may go on without room.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// Of what may be held, this part again is for the first bytes of requests.
+const FIRST_PART: usize = 4;
+
 /// What may be held.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    bytes: Arc<Semaphore>,
+    /// First bytes of whole requests.
+    first: Arc<Semaphore>,
+    /// All further ones.
+    further: Arc<Semaphore>,
     /// Whoever has this needs no room.
     beyond: Arc<Semaphore>,
 }
@@ -21,39 +28,43 @@ pub(crate) struct Held {
 /// The room of one request; given back when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    bytes: Option<OwnedSemaphorePermit>,
+    first: Option<OwnedSemaphorePermit>,
+    further: Option<OwnedSemaphorePermit>,
     beyond: Option<OwnedSemaphorePermit>,
 }
 
 impl Held {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let bytes_max = bytes_max.min(Semaphore::MAX_PERMITS);
-        Self { bytes: Arc::new(Semaphore::new(bytes_max)), beyond: Arc::new(Semaphore::new(1)) }
-    }
-
-    /// Makes the room larger, at once if that is possible.
-    pub(crate) fn try_widen(&self, room: &mut Room, bytes: usize) -> bool {
-        if room.beyond.is_some() {
-            return true;
-        }
-        let Ok(count) = u32::try_from(bytes) else { return false };
-        match Arc::clone(&self.bytes).try_acquire_many_owned(count) {
-            Ok(more) => {
-                room.join(more);
-                true
-            }
-            Err(_none_left) => false,
+        Self {
+            first: Arc::new(Semaphore::new(bytes_max / FIRST_PART)),
+            further: Arc::new(Semaphore::new(bytes_max)),
+            beyond: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Makes the room larger, and waits until that is possible.
+    /// Counts the first bytes of a request that is whole.
+    pub(crate) async fn settle(&self, room: &mut Room, bytes: usize) {
+        let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let first = Arc::clone(&self.first);
+        let taken = match Arc::clone(&first).try_acquire_many_owned(count) {
+            Ok(taken) => taken,
+            Err(_none_left) => first.acquire_many_owned(count).await.expect("it is never closed"),
+        };
+        room.first = Some(taken);
+    }
+
+    /// Makes room for further bytes of a request, and waits until that is possible.
     pub(crate) async fn widen(&self, room: &mut Room, bytes: usize) {
-        if self.try_widen(room, bytes) {
+        if room.beyond.is_some() {
             return;
         }
         let count = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Ok(more) = Arc::clone(&self.further).try_acquire_many_owned(count) {
+            return room.join(more);
+        }
         tokio::select! {
-            more = Arc::clone(&self.bytes).acquire_many_owned(count) => {
+            more = Arc::clone(&self.further).acquire_many_owned(count) => {
                 room.join(more.expect("it is never closed"));
             }
             beyond = Arc::clone(&self.beyond).acquire_owned() => {
@@ -65,9 +76,9 @@ impl Held {
 
 impl Room {
     fn join(&mut self, more: OwnedSemaphorePermit) {
-        match &mut self.bytes {
-            Some(bytes) => bytes.merge(more),
-            None => self.bytes = Some(more),
+        match &mut self.further {
+            Some(further) => further.merge(more),
+            None => self.further = Some(more),
         }
     }
 
@@ -99,6 +110,10 @@ mod tests {
         held.widen(room, bytes).now_or_never().is_some()
     }
 
+    fn settles(held: &Held, room: &mut Room, bytes: usize) -> bool {
+        held.settle(room, bytes).now_or_never().is_some()
+    }
+
     #[test]
     fn who_finds_no_room_waits_and_one_goes_on_without() {
         let held = Held::new(100);
@@ -115,16 +130,28 @@ mod tests {
     }
 
     #[test]
+    fn large_requests_hold_up_no_small_ones() {
+        let held = Held::new(100);
+        let mut large = Room::default();
+        assert!(widens(&held, &mut large, 100));
+        let (mut one, mut other) = (Room::default(), Room::default());
+        assert!(settles(&held, &mut one, 25));
+        assert!(!settles(&held, &mut other, 1), "they have a bound of their own");
+        drop(one);
+        assert!(settles(&held, &mut other, 1));
+    }
+
+    #[test]
     fn the_room_of_bytes_is_theirs_until_the_last_part_is_dropped() {
-        let held = Held::new(10);
+        let held = Held::new(40);
         let mut room = Room::default();
-        assert!(held.try_widen(&mut room, 10));
+        assert!(settles(&held, &mut room, 10));
         let bytes = room.around(Bytes::from_static(b"0123456789"));
         let part = bytes.slice(3..5);
         drop(bytes);
-        assert!(!held.try_widen(&mut Room::default(), 1));
+        assert!(!settles(&held, &mut Room::default(), 1));
         assert_eq!(&part[..], b"34");
         drop(part);
-        assert!(held.try_widen(&mut Room::default(), 10));
+        assert!(settles(&held, &mut Room::default(), 10));
     }
 }

@@ -15,6 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::kafka::held::{Held, Room};
 use crate::net::{Place, ReadHalf};
 
+/// Longest pause within a request: its first bytes are no reason to wait for the rest for long.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// The length before each request.
 const LENGTH_BYTES: usize = 4;
 /// Read at one go, where nothing larger is known to come.
@@ -84,7 +86,7 @@ impl Incoming {
         if self.buffer.is_empty() {
             self.begin().await?;
         }
-        let mut deadline = self.bounded(Instant::now() + self.patience.request);
+        let deadline = self.bounded(Instant::now() + self.patience.request);
         while self.buffer.len() < LENGTH_BYTES {
             self.more(READ_BYTES, deadline).await?;
         }
@@ -92,16 +94,20 @@ impl Incoming {
         let fits = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
         let total = fits.ok_or(Ended::Length(length))? + LENGTH_BYTES;
         let mut room = Room::default();
-        let mut allowed = total.min(FIRST_BYTES);
-        deadline += self.widen(&mut room, allowed).await;
+        let first = total.min(FIRST_BYTES);
+        let mut allowed = first;
         while self.buffer.len() < total {
-            if self.buffer.len() >= allowed {
+            // More than was asked for may have arrived at one go.
+            while self.buffer.len() >= allowed {
                 let more = total.min(allowed.saturating_mul(GROWTH)) - allowed;
-                deadline += self.widen(&mut room, more).await;
+                let widened = timeout_at(deadline, self.held.widen(&mut room, more)).await;
+                widened.map_err(|_elapsed| Ended::Late)?;
                 allowed += more;
             }
-            self.more(allowed - self.buffer.len(), deadline).await?;
+            let soon = deadline.min(Instant::now() + PAUSE_MAX);
+            self.more(allowed - self.buffer.len(), soon).await?;
         }
+        self.held.settle(&mut room, first).await;
         let mut frame = self.buffer.split_to(total).freeze();
         frame.advance(LENGTH_BYTES);
         Ok(room.around(frame))
@@ -109,14 +115,15 @@ impl Incoming {
 
     /// Waits for the first byte of the next request.
     async fn begin(&mut self) -> Result<(), Ended> {
-        let mut deadline = self.bounded(Instant::now() + self.patience.idle);
+        let mut since = Instant::now();
         loop {
+            let deadline = self.bounded(since + self.patience.idle);
             match self.more(READ_BYTES, deadline).await {
                 Ok(()) => return Ok(()),
                 Err(Ended::Torn) => return Err(Ended::Closed),
-                Err(Ended::Late) if self.is_awaited() => {
-                    deadline = self.bounded(Instant::now() + self.patience.idle);
-                }
+                Err(Ended::Late) if self.is_awaited() => since = Instant::now(),
+                // Who has shown meanwhile who it is has more time.
+                Err(Ended::Late) if deadline < self.bounded(since + self.patience.idle) => {}
                 Err(ended) => return Err(ended),
             }
         }
@@ -138,15 +145,5 @@ impl Incoming {
             0 => Err(Ended::Torn),
             _ => Ok(()),
         }
-    }
-
-    /// How long it took to get room: nobody is late who is not read from.
-    async fn widen(&self, room: &mut Room, bytes: usize) -> Duration {
-        if self.held.try_widen(room, bytes) {
-            return Duration::ZERO;
-        }
-        let before = Instant::now();
-        self.held.widen(room, bytes).await;
-        before.elapsed()
     }
 }

@@ -20,8 +20,10 @@ use punctual_kafka_wire::messages::produce::{
     PartitionProduceData, PartitionProduceResponse, ProduceRequest, ProduceResponse,
     TopicProduceData, TopicProduceResponse,
 };
-use punctual_kafka_wire::records::UNPACKED_BYTES_MAX;
+use punctual_kafka_wire::records::{NO_TIMESTAMP, UNPACKED_BYTES_MAX};
+use punctual_model::limits::BATCH_BYTES_MAX;
 use punctual_model::ports::Topic;
+use punctual_model::topic::Stamps;
 use punctual_model::{Partition, TopicKind, TopicName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::debug;
@@ -152,7 +154,13 @@ struct BegunPartition {
     outcome: Result<oneshot::Receiver<Outcome>, Refusal>,
 }
 
-type Outcome = Result<Produced, Refusal>;
+type Outcome = Result<Done, Refusal>;
+
+/// A batch that was stored, and the time of the append where that counts.
+struct Done {
+    produced: Produced,
+    stamped: Option<i64>,
+}
 
 impl BegunPartition {
     async fn finish(self) -> PartitionProduceResponse {
@@ -164,8 +172,9 @@ impl BegunPartition {
             Err(refusal) => Err(refusal),
         };
         match outcome {
-            Ok(produced) => PartitionProduceResponse {
+            Ok(Done { produced, stamped }) => PartitionProduceResponse {
                 index: self.index,
+                log_append_time_ms: stamped.filter(|_| !produced.duplicate).unwrap_or(NO_TIMESTAMP),
                 base_offset: i64::try_from(produced.base_offset).unwrap_or(i64::MAX),
                 log_start_offset: i64::try_from(produced.start).unwrap_or(i64::MAX),
                 ..PartitionProduceResponse::default()
@@ -246,15 +255,18 @@ async fn begin(
         .filter(|index| *index < topic.settings.partitions)
         .and_then(Partition::new)
         .ok_or(punctual_broker::ProduceError::NotFound)?;
-    let sent = Sent::check(records, terms(call))?;
+    let terms = terms(call, topic);
+    let sent = Sent::check(records, terms)?;
     let header = *sent.header();
-    let (split, room) = split(call, sent).await?;
+    let (mut split, room) = split(call, sent).await?;
     if !split.cancels.is_empty() && !call.may_topic(Permission::Cancel, &topic.name) {
         let message = "the app may not cancel messages of this topic";
         return Err(Refusal::new(ErrorCode::TOPIC_AUTHORIZATION_FAILED, message));
     }
     let cost = Cost { messages: header.count.into(), bytes: header.bytes as u64 };
     let charged = charge(call, cost, split.taken.len() as u64, pause)?;
+    let stamped = terms.restamps.then_some(terms.now);
+    stamped.into_iter().for_each(|millis| split.restamp(millis));
     let Split { batch, stays, taken, cancels } = split;
     let topic = Arc::clone(topic);
     let produce = Produce { topic, partition, batch, stays, taken, cancels };
@@ -263,7 +275,7 @@ async fn begin(
     // In a task of its own: whoever waits for messages hears of these, whether or not the client
     // still does.
     call.shared.tasks.spawn(async move {
-        let outcome = producing.finish().await;
+        let outcome = producing.finish().await.map(|produced| Done { produced, stamped });
         drop((room, charged));
         // Receiver gone: the client is.
         drop(tell.send(outcome.map_err(Refusal::from)));
@@ -271,8 +283,11 @@ async fn begin(
     Ok(outcome)
 }
 
-fn terms(call: &Call) -> Terms {
+fn terms(call: &Call, topic: &Topic) -> Terms {
+    let own = topic.settings.batch_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
     Terms {
+        batch_bytes_max: own.map_or(BATCH_BYTES_MAX, |own| own.min(BATCH_BYTES_MAX)),
+        restamps: topic.settings.stamps == Stamps::Log,
         now: i64::try_from(call.shared.broker.now().as_millis()).unwrap_or(i64::MAX),
         body_bytes_max: call.shared.shared.body_bytes_max(),
         version: call.version,

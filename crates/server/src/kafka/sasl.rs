@@ -179,6 +179,8 @@ fn step(call: &Call, stage: Stage, message: &[u8]) -> Result<Step, Refused> {
         return Err(refused("a connection stays with the app that it began with"));
     }
     debug!(from = %call.from, app = %caller.name(), "a Kafka client was let in");
+    // Who owes a pause does not get around it by coming again.
+    call.connection.mute(caller.owed());
     call.connection.set_caller(caller);
     Ok(Step::In(answer))
 }

@@ -34,7 +34,9 @@ use tokio::time::{Instant, timeout_at};
 
 use self::members::Members;
 use self::sessions::{Given, Sessions};
+use crate::access::Permission;
 use crate::kafka::call::Call;
+use crate::kafka::coordinator::named;
 use crate::tasks::Tasks;
 
 pub(crate) use self::acknowledge::share_acknowledge;
@@ -45,20 +47,30 @@ pub(crate) use self::heartbeat::share_group_heartbeat;
 /// The longest name that a member may have given itself, in bytes.
 const MEMBER_BYTES_MAX: usize = 256;
 
-/// A member, known by the name it has given itself.
+/// A member, known by the name it has given itself; nobody else can speak for it, even one who has
+/// heard the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct MemberKey {
     group: GroupName,
     member: Arc<str>,
+    /// Who it is, as the broker knows them.
+    caller: Arc<str>,
 }
 
 impl MemberKey {
-    fn read(group: &str, member: &str) -> Result<Self, ErrorCode> {
-        let group = GroupName::new(group).map_err(|_illegal| ErrorCode::INVALID_GROUP_ID)?;
+    /// The member that a request names, if the caller may consume with its group at all.
+    fn of(call: &Call, group: &str, member: &str) -> Result<Self, ErrorCode> {
+        let group = named(call, group, &[Permission::Consume])?;
         if member.is_empty() || member.len() > MEMBER_BYTES_MAX {
             return Err(ErrorCode::INVALID_REQUEST);
         }
-        Ok(Self { group, member: member.into() })
+        Ok(Self { group, member: member.into(), caller: call.caller.name().into() })
+    }
+
+    #[cfg(test)]
+    fn test(member: &str) -> Self {
+        let group = GroupName::new("workers").expect("a legal name");
+        Self { group, member: member.into(), caller: "app".into() }
     }
 }
 
@@ -91,6 +103,11 @@ impl Shares {
             }
         });
         shares
+    }
+
+    /// Whether somebody shares that group.
+    pub(crate) fn has_members(&self, group: &GroupName) -> bool {
+        self.inner.members.lock().has_members(group)
     }
 
     /// Ends the membership of those who have fallen silent.

@@ -166,7 +166,9 @@ fn listed(call: &Call) -> Vec<ListedGroup> {
     }
     for (name, stored) in Stored::all(call) {
         let kind = stored.kind().unwrap_or(SHARE);
-        put(name, Phase::Empty, protocol_type(kind), kind);
+        let shared = call.shared.shares.has_members(&name);
+        let phase = if shared { Phase::Stable } else { Phase::Empty };
+        put(name, phase, protocol_type(kind), kind);
     }
     groups.into_values().collect()
 }
@@ -242,7 +244,8 @@ pub(crate) async fn delete_groups(
 
 async fn delete(call: &Call, name: &str) -> Result<(), ErrorCode> {
     let group = named(call, name, &[Permission::Manage])?;
-    if call.shared.coordinator.look(|machine| machine.has_members(&group)) {
+    let (coordinator, shares) = (&call.shared.coordinator, &call.shared.shares);
+    if coordinator.look(|machine| machine.has_members(&group)) || shares.has_members(&group) {
         return Err(ErrorCode::NON_EMPTY_GROUP);
     }
     let stored = Stored::of(&call.shared.broker, &group);

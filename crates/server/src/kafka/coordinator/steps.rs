@@ -11,18 +11,18 @@ use super::terms::{
     Ticket,
 };
 
-const SESSION: u64 = 10_000;
-const REBALANCE: u64 = 60_000;
+pub(super) const SESSION: u64 = 10_000;
+pub(super) const REBALANCE: u64 = 60_000;
 
 /// A coordinator, the time, and what it has answered.
-struct House {
-    machine: Machine,
+pub(super) struct House {
+    pub(super) machine: Machine,
     now: u64,
     tickets: u64,
     answers: Vec<Effect>,
 }
 
-fn name() -> GroupName {
+pub(super) fn name() -> GroupName {
     GroupName::new("billing").unwrap()
 }
 
@@ -32,7 +32,7 @@ fn protocols(names: &[&str], said: &str) -> Vec<Protocol> {
     names.iter().map(one).collect()
 }
 
-fn somebody(client: &str) -> Joining {
+pub(super) fn somebody(client: &str) -> Joining {
     Joining {
         group: name(),
         member: None,
@@ -49,11 +49,11 @@ fn somebody(client: &str) -> Joining {
     }
 }
 
-fn instance(client: &str) -> Joining {
+pub(super) fn instance(client: &str) -> Joining {
     Joining { instance: Some(client.into()), ..somebody(client) }
 }
 
-fn id(member: &Arc<str>) -> Identity {
+pub(super) fn id(member: &Arc<str>) -> Identity {
     Identity { member: Arc::clone(member), instance: None }
 }
 
@@ -63,7 +63,7 @@ impl House {
         Self { machine, now: 0, tickets: 0, answers: Vec::new() }
     }
 
-    fn at(&self) -> Timestamp {
+    pub(super) fn at(&self) -> Timestamp {
         Timestamp::from_millis(self.now).unwrap()
     }
 
@@ -72,18 +72,23 @@ impl House {
         Ticket(self.tickets)
     }
 
-    fn join(&mut self, mut joining: Joining) -> Ticket {
+    pub(super) fn join(&mut self, mut joining: Joining) -> Ticket {
         let (ticket, now) = (self.ticket(), self.at());
         joining.fresh = u128::from(ticket.0);
         self.machine.join(now, ticket, joining, &mut self.answers);
         ticket
     }
 
-    fn again(&mut self, member: &Arc<str>, joining: Joining) -> Ticket {
+    pub(super) fn again(&mut self, member: &Arc<str>, joining: Joining) -> Ticket {
         self.join(Joining { member: Some(Arc::clone(member)), ..joining })
     }
 
-    fn sync(&mut self, member: &Arc<str>, generation: i32, shares: &[(&Arc<str>, &str)]) -> Ticket {
+    pub(super) fn sync(
+        &mut self,
+        member: &Arc<str>,
+        generation: i32,
+        shares: &[(&Arc<str>, &str)],
+    ) -> Ticket {
         let (ticket, now) = (self.ticket(), self.at());
         let share = |(member, share): &(&Arc<str>, &str)| {
             (Arc::clone(member), Bytes::copy_from_slice(share.as_bytes()))
@@ -100,12 +105,12 @@ impl House {
         ticket
     }
 
-    fn beat(&mut self, member: &Arc<str>, generation: i32) -> Result<(), Refusal> {
+    pub(super) fn beat(&mut self, member: &Arc<str>, generation: i32) -> Result<(), Refusal> {
         let now = self.at();
         self.machine.heartbeat(now, &name(), (&id(member), generation))
     }
 
-    fn leave(&mut self, who: &Identity) -> Result<(), Refusal> {
+    pub(super) fn leave(&mut self, who: &Identity) -> Result<(), Refusal> {
         let now = self.at();
         self.machine.leave(now, &name(), who, &mut self.answers)
     }
@@ -115,7 +120,7 @@ impl House {
         self.machine.commit(now, &name(), (&id(&member.into()), generation))
     }
 
-    fn pass(&mut self, millis: u64) {
+    pub(super) fn pass(&mut self, millis: u64) {
         let end = self.now + millis;
         while let Some(due) = self.machine.next_due().filter(|due| due.as_millis() <= end) {
             self.now = self.now.max(due.as_millis());
@@ -126,7 +131,7 @@ impl House {
     }
 
     /// The answer to a join, if it has come.
-    fn joined(&mut self, ticket: Ticket) -> Option<JoinAnswer> {
+    pub(super) fn joined(&mut self, ticket: Ticket) -> Option<JoinAnswer> {
         let is_it = |effect: &Effect| matches!(effect, Effect::Joined(of, _) if *of == ticket);
         let place = self.answers.iter().position(is_it)?;
         match self.answers.remove(place) {
@@ -135,15 +140,15 @@ impl House {
         }
     }
 
-    fn member(&mut self, ticket: Ticket) -> Joined {
+    pub(super) fn member(&mut self, ticket: Ticket) -> Joined {
         self.joined(ticket).expect("the join is answered").expect("it is a member")
     }
 
-    fn refused(&mut self, ticket: Ticket) -> Refusal {
+    pub(super) fn refused(&mut self, ticket: Ticket) -> Refusal {
         self.joined(ticket).expect("the join is answered").expect_err("it is refused").0
     }
 
-    fn synced(&mut self, ticket: Ticket) -> Option<SyncAnswer> {
+    pub(super) fn synced(&mut self, ticket: Ticket) -> Option<SyncAnswer> {
         let is_it = |effect: &Effect| matches!(effect, Effect::Synced(of, _) if *of == ticket);
         let place = self.answers.iter().position(is_it)?;
         match self.answers.remove(place) {
@@ -152,16 +157,16 @@ impl House {
         }
     }
 
-    fn share(&mut self, ticket: Ticket) -> Bytes {
+    pub(super) fn share(&mut self, ticket: Ticket) -> Bytes {
         self.synced(ticket).expect("the sync is answered").expect("it has a share").share
     }
 
-    fn phase(&self) -> Option<Phase> {
+    pub(super) fn phase(&self) -> Option<Phase> {
         self.machine.shown(&name()).map(|shown| shown.phase)
     }
 
     /// A group of these members, complete and with shares; the leader first.
-    fn stable(&mut self, members: Vec<Joining>) -> Vec<Joined> {
+    pub(super) fn stable(&mut self, members: Vec<Joining>) -> Vec<Joined> {
         let tickets: Vec<Ticket> = members.into_iter().map(|one| self.join(one)).collect();
         self.pass(5000);
         let mut joined: Vec<Joined> = tickets.into_iter().map(|one| self.member(one)).collect();
@@ -184,13 +189,13 @@ impl House {
     }
 
     /// Nobody is left, and nothing of them.
-    fn is_vacant(&self) {
+    pub(super) fn is_vacant(&self) {
         assert_eq!((self.phase(), self.machine.bytes()), (None, 0));
         assert_eq!(self.machine.next_due(), None, "no alarm is left");
     }
 }
 
-fn house() -> House {
+pub(super) fn house() -> House {
     House::new(Bounds::default())
 }
 
@@ -399,104 +404,6 @@ fn joining_again_without_news_disturbs_nobody_unless_the_leader_does() {
     assert_eq!(house.share(ticket), "", "it was given nothing");
     house.again(&leader.member, somebody("a"));
     assert_eq!(house.phase(), Some(Phase::Preparing), "the leader wants to share out anew");
-}
-
-#[test]
-fn an_instance_that_comes_back_keeps_its_share_and_its_old_self_is_fenced() {
-    let mut house = house();
-    let joined = house.stable(vec![instance("a"), instance("b")]);
-    let old = &joined[1];
-    house.pass(SESSION - 1);
-    house.beat(&joined[0].member, 1).unwrap();
-    let back = house.join(instance("b"));
-    let back = house.member(back);
-    assert_ne!(back.member, old.member);
-    assert_eq!((back.generation, &back.leader), (1, &joined[0].member));
-    assert_eq!(house.phase(), Some(Phase::Stable), "nobody was disturbed");
-    let ticket = house.sync(&back.member, 1, &[]);
-    assert_eq!(house.share(ticket), "part 1");
-    let ghost = Identity { member: Arc::clone(&old.member), instance: Some("b".into()) };
-    let now = house.at();
-    let beat = |house: &mut House, who: &Identity| house.machine.heartbeat(now, &name(), (who, 1));
-    assert_eq!(beat(&mut house, &ghost), Err(Refusal::Fenced));
-    let stranger = Identity { instance: Some("z".into()), ..ghost.clone() };
-    assert_eq!(beat(&mut house, &stranger), Err(Refusal::UnknownMember));
-    assert_eq!(house.leave(&ghost), Err(Refusal::Fenced));
-    let ghost = house.again(&old.member, instance("b"));
-    assert_eq!(house.refused(ghost), Refusal::Fenced);
-    house.pass(SESSION / 2);
-    assert_eq!(house.beat(&back.member, 1), Ok(()));
-    house.pass(SESSION / 2);
-    assert_eq!(house.beat(&back.member, 1), Err(Refusal::Rebalancing), "the leader ran out");
-}
-
-#[test]
-fn an_instance_that_led_comes_back_without_sharing_out_anew() {
-    for can_skip in [false, true] {
-        let mut house = house();
-        let joined = house.stable(vec![instance("a"), somebody("b")]);
-        let old = &joined[0].member;
-        let back = house.join(Joining { can_skip, ..instance("a") });
-        let back = house.member(back);
-        assert_eq!(back.skip, can_skip);
-        if can_skip {
-            assert_eq!((&back.leader, back.members.len()), (&back.member, 2));
-        } else {
-            assert_eq!((&back.leader, back.members.len()), (old, 0), "it shall not share out");
-        }
-        let ticket = house.sync(&back.member, 1, &[]);
-        assert_eq!(house.share(ticket), "part 0");
-        house.again(&back.member, instance("a"));
-        assert_eq!(house.phase(), Some(Phase::Preparing), "it leads all the same");
-    }
-}
-
-#[test]
-fn an_instance_that_is_replaced_while_it_waits_is_told_so() {
-    let mut house = house();
-    let first = house.join(instance("a"));
-    let second = house.join(instance("a"));
-    assert_eq!(house.refused(first), Refusal::Fenced);
-    house.pass(5000);
-    let leader = house.member(second);
-    let other = house.join(instance("b"));
-    assert_eq!(house.phase(), Some(Phase::Preparing));
-    let again = house.again(&leader.member, instance("a"));
-    let (leader, other) = (house.member(again), house.member(other));
-    let waits = house.sync(&other.member, leader.generation, &[]);
-    let back = house.join(instance("b"));
-    assert_eq!(house.synced(waits), Some(Err(Refusal::Fenced)));
-    assert_eq!(house.joined(back), None, "before it was shared out all join again");
-}
-
-#[test]
-fn an_instance_keeps_its_place_until_its_session_ends() {
-    let mut house = house();
-    let long = Joining { session: Span::from_secs(300), ..instance("a") };
-    let joined = house.stable(vec![long, somebody("b")]);
-    let follower = &joined[1].member;
-    house.join(somebody("c"));
-    let again = house.again(follower, somebody("b"));
-    house.pass(REBALANCE);
-    let next = house.member(again);
-    assert_eq!((&next.leader, next.members.len()), (follower, 3), "its place is kept");
-    let who = Identity { member: "".into(), instance: Some("a".into()) };
-    assert_eq!(house.leave(&who), Ok(()), "an instance can be made to leave by its name");
-    assert_eq!(house.leave(&who), Err(Refusal::UnknownMember));
-}
-
-#[test]
-fn when_all_who_are_left_have_names_they_are_waited_for() {
-    let mut house = house();
-    let long = |client| Joining { session: Span::from_secs(600), ..instance(client) };
-    let joined = house.stable(vec![long("a"), somebody("b")]);
-    house.leave(&id(&joined[1].member)).unwrap();
-    house.pass(3 * REBALANCE);
-    assert_eq!(house.phase(), Some(Phase::Preparing));
-    let back = house.join(long("a"));
-    assert_eq!(house.member(back).generation, 2);
-    house.pass(600_000);
-    house.is_vacant();
 }
 
 #[test]

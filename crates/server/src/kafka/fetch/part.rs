@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use crate::tasks::Tasks;
 
 /// What one step sends out of a file at most.
-const SENT_BYTES_MAX: u64 = 512 << 10;
+const SENT_BYTES_MAX: u64 = 1 << 20;
 /// What one step copies out of a file at most.
 const COPIED_BYTES_MAX: u64 = 256 << 10;
 /// What the disk is asked for ahead of time.
@@ -34,12 +34,14 @@ pub(crate) struct FilePart {
     file: Arc<dyn SliceFile>,
     position: u64,
     left: u64,
+    /// Up to here it was found in the page cache.
+    warm_until: u64,
 }
 
 impl FilePart {
     /// So much of the file.
     pub(crate) const fn new(file: Arc<dyn SliceFile>, position: u64, length: u64) -> Self {
-        Self { file, position, left: length }
+        Self { file, position, left: length, warm_until: position }
     }
 
     /// Whether the operating system can send it by itself.
@@ -61,19 +63,21 @@ impl FilePart {
         while self.left > 0 {
             socket.writable().await?;
             let count = self.left.min(SENT_BYTES_MAX);
-            if !self.is_warm(count) {
-                self.warm(count, tasks).await?;
-            }
-            match socket.try_io(Interest::WRITABLE, || self.send(socket, count)) {
-                Ok(sent) => {
-                    self.advance(sent)?;
-                    // A fast reader is not to keep this thread from everybody else.
-                    tokio::task::yield_now().await;
-                    break;
+            if self.position >= self.warm_until {
+                if !self.is_warm(count) {
+                    self.warm(count, tasks).await?;
                 }
+                self.warm_until = self.position + count;
+            }
+            let before = self.left;
+            match socket.try_io(Interest::WRITABLE, || self.send(socket, count)) {
+                // A fast reader is not to keep this thread from everybody else.
+                Ok(()) => tokio::task::yield_now().await,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
+            }
+            if self.left < before {
+                break;
             }
         }
         Ok(self.left == 0)
@@ -111,11 +115,20 @@ impl FilePart {
         Ok(())
     }
 
-    fn send(&self, socket: &TcpStream, count: u64) -> io::Result<usize> {
-        let file = self.file.descriptor().ok_or(io::ErrorKind::Unsupported)?;
-        let mut position = self.position;
-        let sent = rustix::fs::sendfile(socket.as_fd(), file, Some(&mut position), size(count)?)?;
-        Ok(sent)
+    /// Sends so much, or until the socket is full: then it is an error that says so, for only by that
+    /// the socket is known to be full, but what was sent is taken off all the same.
+    fn send(&mut self, socket: &TcpStream, count: u64) -> io::Result<()> {
+        let enough = self.left - count;
+        while self.left > enough {
+            let file = self.file.descriptor().ok_or(io::ErrorKind::Unsupported)?;
+            let (mut position, count) = (self.position, size(self.left - enough)?);
+            match rustix::fs::sendfile(socket.as_fd(), file, Some(&mut position), count) {
+                Ok(sent) => self.advance(sent)?,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Whether the next `count` bytes are in the page cache, by the first and the last of them.

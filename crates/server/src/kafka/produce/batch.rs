@@ -10,9 +10,9 @@ use punctual_broker::{Cancel, Request};
 use punctual_kafka_wire::ErrorCode;
 use punctual_kafka_wire::records::{
     Batch, BatchError, BatchHeader, Compression, NO_PRODUCER, NO_TIMESTAMP, Record,
-    UNPACKED_BYTES_MAX, Unpacked, set_max_timestamp,
+    UNPACKED_BYTES_MAX, Unpacked, restamp, set_max_timestamp,
 };
-use punctual_model::limits::{HEADER_BYTES_MAX, HEADERS_MAX, KEY_BYTES_MAX};
+use punctual_model::limits::{HEADER_BYTES_MAX, KEY_BYTES_MAX, RECORD_HEADERS_MAX};
 
 use super::headers::{Asked, asked, touches};
 use super::refusal::Refusal;
@@ -35,6 +35,10 @@ pub(super) struct Terms {
     pub(super) now: i64,
     /// Largest value.
     pub(super) body_bytes_max: usize,
+    /// Largest batch, as it is sent.
+    pub(super) batch_bytes_max: usize,
+    /// Whether the time that counts is that of the append.
+    pub(super) restamps: bool,
     /// Of the request.
     pub(super) version: i16,
 }
@@ -54,6 +58,10 @@ impl Sent {
         let header = BatchHeader::parse(&records)?;
         if header.bytes < records.len() {
             return Err(invalid("a partition takes one batch in a request"));
+        }
+        if header.bytes > terms.batch_bytes_max {
+            let message = format!("the batch is larger than {} bytes", terms.batch_bytes_max);
+            return Err(Refusal::new(ErrorCode::MESSAGE_TOO_LARGE, message));
         }
         check_header(&header, &terms)?;
         Ok(Self { batch: Batch::check(records)?, terms })
@@ -81,7 +89,7 @@ impl Sent {
             return Ok(Opened::Mixed(Mixed { unpacked, touched: walk.touched }));
         }
         let batch = self.batch.into_bytes();
-        if unpacked.header().max_timestamp == walk.latest {
+        if self.terms.restamps || unpacked.header().max_timestamp == walk.latest {
             return Ok(Opened::Plain(batch));
         }
         let mut mended = BytesMut::from(&batch[..]);
@@ -174,6 +182,8 @@ fn check_time(record: &Record<'_>, header: &BatchHeader, terms: &Terms) -> Resul
         Err(Refusal::of_record(ErrorCode::INVALID_TIMESTAMP, record.offset_delta, message))
     };
     match header.base_timestamp.checked_add(record.timestamp_delta) {
+        // What the producer says counts for nothing.
+        Some(millis) if terms.restamps => Ok(millis),
         Some(millis) if millis > terms.now.saturating_add(AHEAD_MS_MAX) => {
             refused("the timestamp is more than an hour ahead of the broker's clock")
         }
@@ -182,7 +192,8 @@ fn check_time(record: &Record<'_>, header: &BatchHeader, terms: &Terms) -> Resul
     }
 }
 
-/// What holds for every message, whichever way it came.
+/// What holds for records that stay as they are; what is taken out is held to what holds for every
+/// message, where it is placed.
 fn check_sizes(record: &Record<'_>, terms: &Terms) -> Result<(), Refusal> {
     let at = record.offset_delta;
     let too_large = |what: &str, most: usize| {
@@ -192,19 +203,12 @@ fn check_sizes(record: &Record<'_>, terms: &Terms) -> Result<(), Refusal> {
     if record.value.is_some_and(|value| value.len() > terms.body_bytes_max) {
         return too_large("value", terms.body_bytes_max);
     }
-    if record.key.is_some_and(|key| key.len() > KEY_BYTES_MAX) {
-        return too_large("key", KEY_BYTES_MAX);
+    let record_bytes_max = terms.body_bytes_max + HEADER_BYTES_MAX + KEY_BYTES_MAX;
+    if record.span().len() > record_bytes_max {
+        return too_large("record", record_bytes_max);
     }
-    if record.header_count() == 0 {
-        return Ok(());
-    }
-    let value = |value: Option<&[u8]>| value.map_or(0, <[u8]>::len);
-    let bytes: usize = record.headers().map(|(name, of)| name.len() + value(of)).sum();
-    if bytes > HEADER_BYTES_MAX {
-        return too_large("sum of the headers", HEADER_BYTES_MAX);
-    }
-    if usize::try_from(record.header_count()).is_ok_and(|count| count > HEADERS_MAX) {
-        let message = format!("there are more than {HEADERS_MAX} headers");
+    if usize::try_from(record.header_count()).is_ok_and(|count| count > RECORD_HEADERS_MAX) {
+        let message = format!("there are more than {RECORD_HEADERS_MAX} headers");
         return Err(Refusal::of_record(ErrorCode::INVALID_RECORD, at, message));
     }
     Ok(())
@@ -257,6 +261,15 @@ impl Mixed {
 }
 
 impl Split {
+    /// Gives what stays the time of the append; a batch without records keeps having none.
+    pub(super) fn restamp(&mut self, millis: i64) {
+        if self.stays > 0 {
+            let mut stamped = BytesMut::from(&self.batch[..]);
+            restamp(&mut stamped, millis);
+            self.batch = stamped.freeze();
+        }
+    }
+
     /// A batch of which everything stays.
     pub(super) fn whole(batch: Bytes, count: u32) -> Self {
         Self { batch, stays: count.into(), ..Self::default() }

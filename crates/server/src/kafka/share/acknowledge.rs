@@ -34,7 +34,7 @@ async fn acknowledged(
     request: ShareAcknowledgeRequest,
 ) -> Result<ShareAcknowledgeResponse, Refusal> {
     let group = request.group_id.as_deref().unwrap_or_default();
-    let key = MemberKey::read(group, request.member_id.as_deref().unwrap_or_default())?;
+    let key = MemberKey::of(call, group, request.member_id.as_deref().unwrap_or_default())?;
     let ticket = begin(call, &key, request.share_session_epoch)?;
     let mut said = Vec::new();
     let mut responses = Vec::with_capacity(request.topics.len());

@@ -5,11 +5,12 @@ use punctual_kafka_wire::messages::share_group_describe::{
     Assignment, DescribedGroup, Member, ShareGroupDescribeRequest, ShareGroupDescribeResponse,
     TopicPartitions,
 };
-use punctual_model::{GroupName, TopicName};
+use punctual_model::TopicName;
 
 use super::members;
 use crate::access::{Permission, Target};
 use crate::kafka::call::Call;
+use crate::kafka::coordinator::named;
 
 /// How the assignment is called: everybody gets everything.
 const ASSIGNOR: &str = "simple";
@@ -30,8 +31,10 @@ fn described(call: &Call, group_id: String) -> DescribedGroup {
         group_state: "Dead".to_owned(),
         ..DescribedGroup::default()
     };
-    let Ok(group) = GroupName::new(&group_id) else {
-        return refused(ErrorCode::INVALID_GROUP_ID);
+    // Who may know nothing of the group does not learn whether it is there.
+    let group = match named(call, &group_id, &[Permission::See, Permission::Consume]) {
+        Ok(group) => group,
+        Err(code) => return refused(code),
     };
     let known = call.shared.broker.consumers().list().into_iter();
     let topics: Vec<TopicName> =

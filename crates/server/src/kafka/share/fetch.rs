@@ -43,7 +43,7 @@ pub(crate) async fn share_fetch(call: &Call, request: ShareFetchRequest) -> Shar
 
 async fn fetched(call: &Call, request: ShareFetchRequest) -> Result<ShareFetchResponse, Refusal> {
     let group = request.group_id.as_deref().unwrap_or_default();
-    let key = MemberKey::read(group, request.member_id.as_deref().unwrap_or_default())?;
+    let key = MemberKey::of(call, group, request.member_id.as_deref().unwrap_or_default())?;
     let epoch = request.share_session_epoch;
     let ticket = begin(call, &key, &request)?;
     let ask = ask(&request);

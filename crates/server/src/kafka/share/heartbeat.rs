@@ -46,7 +46,7 @@ async fn heard(
     call: &Call,
     request: ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Refusal> {
-    let key = MemberKey::read(&request.group_id, &request.member_id)?;
+    let key = MemberKey::of(call, &request.group_id, &request.member_id)?;
     let shares = &call.shared.shares;
     if request.member_epoch == LEAVES {
         if !shares.inner.members.lock().leave(&key) {

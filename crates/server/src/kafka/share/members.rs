@@ -156,6 +156,11 @@ impl Members {
         gone.into_iter().map(|(key, _)| key).collect()
     }
 
+    /// Whether a group has any.
+    pub(super) fn has_members(&self, group: &GroupName) -> bool {
+        self.by_key.keys().any(|key| key.group == *group)
+    }
+
     /// The members of a group, by name.
     pub(super) fn of_group(&self, group: &GroupName) -> Vec<(Arc<str>, Member)> {
         let of_group = self.by_key.iter().filter(|(key, _)| key.group == *group);
@@ -171,7 +176,7 @@ mod tests {
     use super::*;
 
     fn key(member: &str) -> MemberKey {
-        MemberKey::read("workers", member).unwrap()
+        MemberKey::test(member)
     }
 
     fn topics(names: &[&str]) -> Option<BTreeSet<TopicName>> {

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn member(name: &str) -> MemberKey {
-        MemberKey::read("workers", name).unwrap()
+        MemberKey::test(name)
     }
 
     fn receipt(number: u8) -> Receipt {
