@@ -9,10 +9,11 @@ use crate::args::{AllOptions, Common};
 use crate::report::say;
 
 /// Those that start a server.
-const WITH_SERVER: [&str; 6] = ["http", "grpc", "races", "consume", "end-to-end", "hostile"];
+const WITH_SERVER: [&str; 7] =
+    ["http", "grpc", "races", "consume", "end-to-end", "hostile", "kafka"];
 
 /// Small enough to take about two minutes in all.
-const QUICK: [&[&str]; 18] = [
+const QUICK: [&[&str]; 19] = [
     &["schedule", "--pending", "3M"],
     &["schedule", "--pending", "500k", "--body", "1024", "--batch", "2048"],
     &["restart", "--pending", "1M"],
@@ -31,9 +32,10 @@ const QUICK: [&[&str]; 18] = [
     &["retries", "--secs", "4", "--retries", "100k"],
     &["acked-set", "--messages", "2M"],
     &["hostile", "--secs", "2"],
+    &["kafka", "--secs", "1", "--rounds", "1", "--megabytes", "64", "--fetches", "1048576"],
 ];
 
-const FULL: [&[&str]; 19] = [
+const FULL: [&[&str]; 20] = [
     &["schedule"],
     &["schedule", "--pending", "10M", "--body", "1024", "--batch", "2048"],
     &["restart"],
@@ -53,6 +55,7 @@ const FULL: [&[&str]; 19] = [
     &["retries"],
     &["acked-set"],
     &["hostile"],
+    &["kafka"],
 ];
 
 pub(crate) fn run(common: &Common, options: &AllOptions) -> Result<()> {

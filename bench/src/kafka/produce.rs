@@ -217,8 +217,7 @@ fn send(
     let mut link = Link::open(address)?;
     let mut sent = Sent { records: 0, bytes: 0, latency: Latency::new() };
     let mut times = VecDeque::with_capacity(under_way);
-    let mut begun = 0;
-    for frame in frames.frames.iter().cycle() {
+    for (begun, frame) in (0..).zip(frames.frames.iter().cycle()) {
         let now = clock.read().monotonic;
         let over = match until {
             Until::Time(end) => now >= end,
@@ -234,7 +233,6 @@ fn send(
         }
         times.push_back(clock.read().monotonic);
         link.send(frame)?;
-        begun += 1;
     }
     for since in times {
         answer(&mut link)?;

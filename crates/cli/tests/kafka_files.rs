@@ -3,7 +3,6 @@
 //! Topics are filled by an unmodified client with batches of every shape, over two runs of the program;
 //! `scripts/kafka-check.sh` then reads every log and index. That it would find a fault is shown by
 //! damaging copies.
-#![expect(clippy::print_stdout, reason = "what was read is worth seeing")]
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod process_support;
@@ -51,7 +50,9 @@ fn finds(what: &str, file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(&copy, bytes).expect("a file");
     let topics = scratch.path().to_path_buf();
     let outcome = std::panic::catch_unwind(|| check(&topics));
-    assert!(outcome.is_err(), "{what} was not found");
+    let said = outcome.expect_err(what);
+    let said = said.downcast_ref::<String>().map_or("", String::as_str);
+    assert!(said.contains("FAILED: "), "{what} was not found: {said}");
 }
 
 #[test]

@@ -3,11 +3,7 @@
 //! An unmodified confluent-kafka sends, a quarter of the records with a delay, while the real program
 //! is killed and started again on the same ports and data. `PUNCTUAL_KAFKA_KILLS=40` and
 //! `PUNCTUAL_KAFKA_KILL_PAUSE_MS=3000` make the run two minutes long. The figures are printed.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    reason = "the test is about real time and prints its figures"
-)]
+#![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod process_support;

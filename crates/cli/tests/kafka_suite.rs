@@ -2,7 +2,6 @@
 //!
 //! The list with the reason for each exclusion is `scripts/clients/kafka/librdkafka-tests.txt`; the
 //! tests are built by `scripts/clients/kafka/librdkafka-suite.sh --install`.
-#![expect(clippy::print_stdout, reason = "the outcome of each foreign test is worth seeing")]
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod process_support;

@@ -292,7 +292,7 @@ fn what_is_sent_over_http_reaches_kafka_clients_and_back() {
     assert_eq!((came.text(), came.said("h")), ("hi".to_owned(), Some("v".to_owned())));
     assert_eq!(came.said("punctual-id"), Some(id));
     // Sent on as it is, the stamps of the first delivery do not count for the second.
-    send(&mut client, "t", &[came.clone()]);
+    send(&mut client, "t", std::slice::from_ref(came));
     advance(&server, "1ms");
     let again = records(&client.fetch("t", 0, 0));
     let again = again.last().expect("a record");

@@ -118,7 +118,7 @@ fn groups_are_listed_by_state_and_kind_wherever_they_come_from() {
     assert_eq!(listed(&mut client, 5, &["Empty"], &["Classic"]), [streams]);
     assert_eq!(listed(&mut client, 5, &[], &["share"]), [queue]);
     assert_eq!(listed(&mut client, 5, &["Stable", "Dead"], &[]), [members]);
-    assert_eq!(listed(&mut client, 5, &["Dead"], &[]), [row([""; 4]); 0]);
+    assert!(listed(&mut client, 5, &["Dead"], &[]).is_empty());
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_group_is_removed_when_nobody_is_in_it() {
     let mut member = Member::new(&server, "streams", 5);
     member.enter();
     member.join();
-    let mut remove = |client: &mut Client, version: i16| {
+    let remove = |client: &mut Client, version: i16| {
         let names = ["streams", "nobody", "a b"];
         let groups_names = names.iter().map(|&name| name.to_owned()).collect();
         let answer = client.call(version, &DeleteGroupsRequest { groups_names });

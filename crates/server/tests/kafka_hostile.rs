@@ -311,6 +311,10 @@ fn g50_strangers_give_way_and_the_known_stay() {
         client.call(3, &ApiVersionsRequest::default());
     }
     still_serves(&server);
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("\npunctual_kafka_connections "), "{metrics}");
+    assert!(metrics.contains("\npunctual_kafka_connections_gave_way_total "), "{metrics}");
+    assert!(!metrics.contains("\npunctual_kafka_connections_gave_way_total 0\n"), "{metrics}");
 }
 
 #[test]

@@ -291,7 +291,7 @@ fn only_members_of_the_generation_commit_while_there_are_members() {
     let mut member = Member::new(&server, "billing", 5);
     member.enter();
     member.join();
-    let mut from = |member: &mut Member, id: &str, generation: i32| {
+    let from = |member: &mut Member, id: &str, generation: i32| {
         let request = OffsetCommitRequest {
             member_id: id.to_owned(),
             generation_id_or_member_epoch: generation,

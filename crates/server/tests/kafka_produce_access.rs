@@ -112,7 +112,7 @@ fn who_has_too_much_pending_is_refused_until_there_is_room() {
     let token = admin.create("few", &grant("t", &["send", "cancel"]), &json!({"pending": 3}));
     let mut client = connect(&server, &token);
     let later = record("x").header("punctual-delay", "1h");
-    let two = plain(&[later.clone(), later.clone(), record("now")]);
+    let two = plain(&[later.clone(), later, record("now")]);
     assert_eq!(client.produce("t", 0, two.clone()).error_code, 0);
     let refused = client.produce("t", 0, two.clone());
     assert_eq!((refused.error_code, refused.base_offset), (NOT_NOW, -1));

@@ -69,7 +69,7 @@ impl Recovery<'_> {
         self.check_saved(&bases)?;
         let mut segments: Vec<Segment> = Vec::new();
         for (slot, &base) in bases.iter().enumerate() {
-            let end = segments.last().map_or(base, |before| before.end);
+            let end = segments.last().map_or_else(|| self.first(base), |before| before.end);
             if self.is_new(base) && end < base {
                 self.drop_from(bases.get(slot..).unwrap_or_default())?;
                 break;
@@ -95,6 +95,12 @@ impl Recovery<'_> {
             segments.push(opened);
         }
         Ok(segments)
+    }
+
+    /// Where the log has to begin, if its oldest file begins at `base`. Retention takes nothing that
+    /// no checkpoint knows, so without one the front is there, or its name was lost with the power.
+    fn first(&self, base: u64) -> u64 {
+        self.saved.map_or(0, |_| base)
     }
 
     /// Whether no byte of that segment is known to the checkpoint.
@@ -124,7 +130,7 @@ impl Recovery<'_> {
         // The last one first: a crash half way leaves the same gap to be found again.
         for &base in bases.iter().rev() {
             let log = segment::path(self.dir, base, Kind::Log);
-            tracing::warn!(file = %log.display(), "segment behind a lost one removed; its messages are delivered again");
+            tracing::warn!(file = %log.display(), "segment behind a lost one removed; what was in it comes again");
             segment::remove_files(self.disk, self.dir, base)?;
         }
         self.disk.sync_dir(self.dir).map_err(|error| write_error(self.dir, &error))

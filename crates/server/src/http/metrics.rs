@@ -32,7 +32,8 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     };
     let (stats, lags) = call.shared.tasks.blocking(look).await.map_err(of_broken_off)?;
     let mut text = render(&stats, &(call.shared.store_figures)(), call.shared.pushed.counts());
-    connections(&mut text, call.shared.places.standing());
+    let kafka = call.shared.kafka_places.standing();
+    connections(&mut text, call.shared.places.standing(), kafka);
     groups(&mut text, &stats, &lags);
     traces(&mut text, &call.shared.traces.counts);
     let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
@@ -40,10 +41,12 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
 }
 
 /// What concerns connections.
-fn connections(text: &mut String, standing: Standing) {
+fn connections(text: &mut String, standing: Standing, kafka: Standing) {
     let gauges = [
         ("punctual_connections", "Connections to the HTTP listener.", standing.open),
         ("punctual_connections_strange", "Those without a request let in.", standing.strangers),
+        ("punctual_kafka_connections", "Connections of Kafka clients.", kafka.open),
+        ("punctual_kafka_connections_strange", "Those nobody let in yet.", kafka.strangers),
     ];
     for (name, help, count) in gauges {
         head(text, name, "gauge", help);
@@ -52,6 +55,8 @@ fn connections(text: &mut String, standing: Standing) {
     let counters = [
         ("punctual_connections_refused_total", "Those without a place.", standing.refused),
         ("punctual_connections_gave_way_total", "Strangers that gave way.", standing.gave_way),
+        ("punctual_kafka_connections_refused_total", "Those without a place.", kafka.refused),
+        ("punctual_kafka_connections_gave_way_total", "Strangers that gave way.", kafka.gave_way),
     ];
     for (name, help, count) in counters {
         head(text, name, "counter", help);

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) openapi: Document,
     /// Who is connected.
     pub(crate) places: Arc<Places>,
+    /// Which Kafka clients are.
+    pub(crate) kafka_places: Arc<Places>,
     /// Bytes of requests that may still be taken in; what is held is given back with the answer.
     pub(crate) held: Arc<Semaphore>,
     /// How many may read whole pages of messages at one time.
@@ -81,6 +83,7 @@ impl Shared {
             pushed,
             tasks,
             places: Arc::default(),
+            kafka_places: Arc::default(),
             held: Arc::new(Semaphore::new(held_bytes_max)),
             // Half as much again as may be held.
             pages: Semaphore::new((held_bytes_max / PAGE_BYTES_MAX / 2).max(1)),

@@ -69,7 +69,7 @@ impl Kafka {
             tasks: shared.tasks.clone(),
             address,
             cluster,
-            places: Arc::default(),
+            places: Arc::clone(&shared.kafka_places),
             held,
             encrypted,
             rooms: produce::Rooms::default(),

@@ -1,13 +1,13 @@
 //! Consumers of a group that do what they are told, one call at a time.
 
 use bytes::Bytes;
+use punctual_kafka_wire::ErrorCode;
 use punctual_kafka_wire::messages::heartbeat::HeartbeatRequest;
 use punctual_kafka_wire::messages::join_group::{
     JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponseMember,
 };
 use punctual_kafka_wire::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
 use punctual_kafka_wire::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
-use punctual_kafka_wire::{ErrorCode, Request as _};
 
 use crate::kafka::Client;
 use crate::support::Server;
@@ -50,7 +50,7 @@ pub(crate) fn subscribed(topics: &[&str], own: &[u8]) -> Bytes {
 }
 
 /// What a leader gives to somebody.
-pub(crate) fn assigned(share: &str) -> Bytes {
+fn assigned(share: &str) -> Bytes {
     Bytes::copy_from_slice(share.as_bytes())
 }
 
