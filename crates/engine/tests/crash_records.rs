@@ -16,7 +16,7 @@ use records_support::{Dice, scaled, small};
 
 /// Remains looked at for one moment, at most; and for every sixth.
 const IMAGES_PER_MOMENT: usize = 8;
-const IMAGES_PER_SIXTH_MOMENT: usize = 60;
+const IMAGES_PER_SIXTH_MOMENT: usize = 24;
 
 fn plain(records: usize) -> Step {
     Step::Send(vec![(records, Vec::new())])
@@ -202,7 +202,7 @@ fn enumerate(number: u64, limit: u64, tally: &mut Tally) {
 
 #[test]
 fn every_crash_leaves_batches_where_they_were_answered() {
-    let limit = scaled("PUNCTUAL_RECORD_IMAGES", 8_000);
+    let limit = scaled("PUNCTUAL_RECORD_IMAGES", 6_000);
     let mut tally = Tally::default();
     // One to begin with, for whoever looks into a life that went wrong.
     let mut number = scaled("PUNCTUAL_RECORD_LIFE", 0);

@@ -110,8 +110,9 @@ async fn one(call: &Call, asked: &MetadataRequestTopic, may_make: bool) -> Metad
         ..MetadataResponseTopic::default()
     };
     let found = match &asked.name {
-        Some(name) => named(call, name, may_make).await,
-        None => call.topic_of_id(&asked.topic_id),
+        // Java's client gives an empty name beside an id, where the protocol has none.
+        Some(name) if asked.topic_id == NO_TOPIC => named(call, name, may_make).await,
+        _ => call.topic_of_id(&asked.topic_id),
     };
     match found {
         Ok(topic) => shown(call, &topic),
