@@ -5,6 +5,6 @@ mod accept;
 mod places;
 mod stream;
 
-pub(crate) use accept::{accept, bind};
+pub(crate) use accept::{Opened, accept, bind, open};
 pub(crate) use places::{Limits, Place, Places, Seat, Standing};
 pub(crate) use stream::{ReadHalf, Stream, WriteHalf};

@@ -26,8 +26,8 @@ use crate::http::flow;
 use crate::http::leaving::Outgoing;
 use crate::http::shared::Shared;
 use crate::http::socket::{Activity, OtherSide, Patience, Socket};
-use crate::net::{Limits, Seat, Stream, accept};
-use crate::tls::{Acceptor, HandshakeError};
+use crate::net::{Limits, Opened, Seat, Stream, accept, open};
+use crate::tls::Acceptor;
 
 /// What is offered to clients that ask in the handshake.
 pub(crate) const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -138,12 +138,14 @@ async fn connection(
     }
     let place = Arc::clone(seat.place());
     let served = async {
-        let stream = match &tls {
-            None => Stream::Plain(stream),
-            Some(tls) => match encrypted(stream, tls, &shared).await {
-                Some(stream) => stream,
-                None => return,
-            },
+        let patience = shared.live().config.tls.as_ref().map(|tls| tls.handshake_timeout);
+        let stream = match open(stream, tls.as_deref(), patience, &shared.tasks).await {
+            Opened::Ready(stream) => stream,
+            Opened::Plain(stream) => {
+                let _slow = tokio::time::timeout(FAREWELL_TIMEOUT, turn_away(stream)).await;
+                return;
+            }
+            Opened::Lost => return,
         };
         serve((stream, from), shared, server, &seat).await;
     };
@@ -151,30 +153,6 @@ async fn connection(
         biased;
         () = place.gives_way() => debug!(%from, "a silent connection gave way"),
         () = served => {}
-    }
-}
-
-/// The same connection, encrypted; `None` when that did not come about.
-async fn encrypted(stream: TcpStream, tls: &Acceptor, shared: &Shared) -> Option<Stream> {
-    let patience = shared.live().config.tls.as_ref().map(|tls| tls.handshake_timeout);
-    let agreed = tokio::select! {
-        agreed = tls.accept(stream, patience.unwrap_or_default()) => agreed,
-        () = shared.tasks.stopped() => return None,
-    };
-    match agreed {
-        Ok(stream) => Some(Stream::Tls(Box::new(stream))),
-        Err(HandshakeError::Plain(stream)) => {
-            let _slow = tokio::time::timeout(FAREWELL_TIMEOUT, turn_away(stream)).await;
-            None
-        }
-        Err(HandshakeError::Late) => {
-            debug!("a handshake took too long");
-            None
-        }
-        Err(HandshakeError::Failed(error)) => {
-            debug!(%error, "a handshake failed");
-            None
-        }
     }
 }
 

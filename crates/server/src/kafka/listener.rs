@@ -10,8 +10,8 @@ use tracing::debug;
 use crate::config::KafkaConfig;
 use crate::kafka::connection;
 use crate::kafka::shared::Kafka;
-use crate::net::{Limits, Seat, Stream, accept};
-use crate::tls::{Acceptor, HandshakeError};
+use crate::net::{Limits, Opened, Seat, accept, open};
+use crate::tls::Acceptor;
 
 /// Accepts until the tasks are asked to stop.
 pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<Acceptor>>, kafka: Arc<Kafka>) {
@@ -49,12 +49,14 @@ async fn admitted(
     };
     let place = Arc::clone(seat.place());
     let served = async {
-        let stream = match &tls {
-            None => Stream::Plain(stream),
-            Some(tls) => match encrypted(stream, tls, &kafka).await {
-                Some(stream) => stream,
-                None => return,
-            },
+        let patience = kafka.live().config.tls.as_ref().map(|tls| tls.handshake_timeout);
+        let stream = match open(stream, tls.as_deref(), patience, &kafka.tasks).await {
+            Opened::Ready(stream) => stream,
+            Opened::Plain(_) => {
+                debug!("a Kafka client does not speak TLS, which this port does");
+                return;
+            }
+            Opened::Lost => return,
         };
         connection::serve(stream, (from, local), kafka, &seat).await;
     };
@@ -62,29 +64,5 @@ async fn admitted(
         biased;
         () = place.gives_way() => debug!(%from, "a silent Kafka client gave way"),
         () = served => {}
-    }
-}
-
-/// The same connection, encrypted; `None` when that did not come about.
-async fn encrypted(stream: TcpStream, tls: &Acceptor, kafka: &Kafka) -> Option<Stream> {
-    let patience = kafka.live().config.tls.as_ref().map(|tls| tls.handshake_timeout);
-    let agreed = tokio::select! {
-        agreed = tls.accept(stream, patience.unwrap_or_default()) => agreed,
-        () = kafka.tasks.stopped() => return None,
-    };
-    match agreed {
-        Ok(stream) => Some(Stream::Tls(Box::new(stream))),
-        Err(HandshakeError::Plain(_)) => {
-            debug!("a Kafka client does not speak TLS, which this port does");
-            None
-        }
-        Err(HandshakeError::Late) => {
-            debug!("a handshake took too long");
-            None
-        }
-        Err(HandshakeError::Failed(error)) => {
-            debug!(%error, "a handshake failed");
-            None
-        }
     }
 }

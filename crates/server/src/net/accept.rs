@@ -5,15 +5,52 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tracing::warn;
+use tracing::{debug, warn};
 
-use crate::net::Places;
+use crate::net::{Places, Stream};
 use crate::tasks::Tasks;
+use crate::tls::{Acceptor, HandshakeError};
 
 /// Connections that the operating system keeps for us until we accept them.
 const BACKLOG: u32 = 4096;
 /// Pause after the operating system refused a connection, mostly for want of file descriptors.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
+
+/// What became of a connection that was accepted.
+pub(crate) enum Opened {
+    /// Bytes can be read, encrypted if the listener is.
+    Ready(Stream),
+    /// It does not speak TLS, which the listener does; what it has sent is still unread.
+    Plain(TcpStream),
+    /// It is gone, took too long or did not agree, or the tasks are asked to stop.
+    Lost,
+}
+
+/// Encrypts the connection, if the listener does, within `patience`.
+pub(crate) async fn open(
+    stream: TcpStream,
+    tls: Option<&Acceptor>,
+    patience: Option<Duration>,
+    tasks: &Tasks,
+) -> Opened {
+    let Some(tls) = tls else { return Opened::Ready(Stream::Plain(stream)) };
+    let agreed = tokio::select! {
+        agreed = tls.accept(stream, patience.unwrap_or_default()) => agreed,
+        () = tasks.stopped() => return Opened::Lost,
+    };
+    match agreed {
+        Ok(stream) => Opened::Ready(Stream::Tls(Box::new(stream))),
+        Err(HandshakeError::Plain(stream)) => Opened::Plain(stream),
+        Err(HandshakeError::Late) => {
+            debug!("a handshake took too long");
+            Opened::Lost
+        }
+        Err(HandshakeError::Failed(error)) => {
+            debug!(%error, "a handshake failed");
+            Opened::Lost
+        }
+    }
+}
 
 /// Takes the address.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
