@@ -6,15 +6,13 @@
     reason = "helpers of tests may panic, and a failed set-up may stop a test"
 )]
 
+mod log_support;
 mod records_support;
 mod store_support;
 
-use std::fmt;
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use punctual_engine::disk::{Disk, DiskFile, Open};
+use log_support::{Seen, Watched};
 use punctual_engine::store::{Outcome, Request, Store};
 use punctual_kafka_wire::records::Compression;
 use punctual_model::group::{GroupSettings, Source, Start};
@@ -26,16 +24,9 @@ use records_support::*;
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// A disk that does something else before the next write to the journal.
-#[derive(Clone)]
 struct Hooked {
     disk: ForgetfulDisk,
     hook: Arc<Mutex<Option<Hook>>>,
-}
-
-impl fmt::Debug for Hooked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.disk.fmt(f)
-    }
 }
 
 impl Hooked {
@@ -43,85 +34,20 @@ impl Hooked {
         Self { disk: ForgetfulDisk::new(), hook: Arc::default() }
     }
 
+    fn open(&self) -> Store {
+        let hook = Arc::clone(&self.hook);
+        let watched = Watched::new(self.disk.clone(), move |seen| {
+            let next = matches!(seen, Seen::JournalNext);
+            let hook = if next { hook.lock().unwrap().take() } else { None };
+            if let Some(hook) = hook {
+                hook();
+            }
+        });
+        Store::open(Arc::new(watched), small()).unwrap()
+    }
+
     fn before_journal(&self, hook: impl FnOnce() + Send + 'static) {
         *self.hook.lock().unwrap() = Some(Box::new(hook));
-    }
-}
-
-#[derive(Debug)]
-struct HookedFile {
-    file: Arc<dyn DiskFile>,
-    disk: Hooked,
-    is_journal: bool,
-}
-
-impl Disk for Hooked {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
-        let file = self.disk.open(path, how)?;
-        let is_journal = path.starts_with("journal");
-        Ok(Arc::new(HookedFile { file, disk: self.clone(), is_journal }))
-    }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-
-    fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.create_dir(dir)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-
-    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.remove_dir(dir)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync>> {
-        self.disk.lock(path)
-    }
-}
-
-impl DiskFile for HookedFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let hook = if self.is_journal { self.disk.hook.lock().unwrap().take() } else { None };
-        if let Some(hook) = hook {
-            hook();
-        }
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.file.sync()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> io::Result<()> {
-        self.file.allocate(len)
-    }
-
-    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.file.punch(offset, len)
     }
 }
 
@@ -181,7 +107,7 @@ fn nothing_from_the_first_held_batch_on_is_seen_before_the_journal_has_it() {
     for lead in 0..12 {
         let disk = Hooked::new();
         let store = Arc::new(OnceLock::new());
-        let opened = Store::open(Arc::new(disk.clone()), small()).unwrap();
+        let opened = disk.open();
         let topic = put_topic(&opened, "a", 1).id;
         let source = group(&opened, topic);
         store.set(opened).unwrap();
@@ -229,7 +155,7 @@ fn a_batch_that_nobody_was_told_of_goes_and_comes_back_whole_when_it_is_sent_aga
     for (taken, fires) in [(false, false), (true, false), (false, true), (true, true)] {
         let disk = Hooked::new();
         let store = Arc::new(OnceLock::new());
-        let opened = Store::open(Arc::new(disk.clone()), small()).unwrap();
+        let opened = disk.open();
         let topic = put_topic(&opened, "a", 1).id;
         store.set(opened).unwrap();
         let opened = store.get().unwrap();

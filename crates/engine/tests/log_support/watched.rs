@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use punctual_engine::disk::{Disk, DiskFile, Open};
 
-/// What was done, and has succeeded.
+/// What was done, and has succeeded; of the journal, what is about to be done.
 pub enum Seen {
     /// So many bytes were read.
     Read(usize),
+    /// The journal is written to next.
+    JournalNext,
     /// A file was synced.
     Synced,
 }
@@ -40,13 +42,15 @@ impl Watched {
 #[derive(Debug)]
 struct WatchedFile {
     file: Arc<dyn DiskFile>,
+    is_journal: bool,
     watch: Watch,
 }
 
 impl Disk for Watched {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.disk.open(path, how)?;
-        Ok(Arc::new(WatchedFile { file, watch: self.watch.clone() }))
+        let is_journal = path.starts_with("journal");
+        Ok(Arc::new(WatchedFile { file, is_journal, watch: self.watch.clone() }))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -86,6 +90,9 @@ impl DiskFile for WatchedFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.is_journal {
+            (self.watch.0)(Seen::JournalNext);
+        }
         self.file.write_at(bytes, offset)
     }
 
