@@ -1,31 +1,47 @@
 # The commands of this project, the same on a laptop and in CI. Needs Rust 1.95 and a C compiler.
 
 ARGS ?=
-# Where `make install` puts things.
+# Of `make cluster`: how many nodes; mariadb or cassandra; etcd or zookeeper.
+NODES ?= 3
+STORE ?= mariadb
+COORDINATOR ?= etcd
+# Where `make install` puts things, and what is in the program beyond one machine: `make install FEATURES=`
+# builds without clusters, which need the Protocol Buffers compiler.
 PREFIX ?= $(HOME)/.local
+FEATURES ?= punctual-cli/cluster
+BUILT := $(or $(CARGO_TARGET_DIR),target)/release
 # What runs the tests, if not the shell itself: `make test LIMIT="timeout 3000"` ends those that hang.
 LIMIT ?=
 # What is optional is checked and tested too, and built only once for that.
-EVERYTHING := --features punctual-cli/otel
+EVERYTHING := --features punctual-bench/cluster,punctual-cli/cluster,punctual-cli/otel
 
 .NOTPARALLEL:
-.PHONY: run install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz fmt
+.PHONY: run install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz cluster fmt
 
 # Starts the broker: `make run ARGS="--data other-dir"`.
 run:
 	cargo run --release -- serve $(ARGS)
 
+# Three nodes over real services, for a look; Ctrl-C ends them all. `make cluster NODES=5 STORE=cassandra`.
+cluster:
+	scripts/services install $(COORDINATOR) $(STORE) kafka
+	command -v protoc >/dev/null || { echo "please install protobuf-compiler" >&2; exit 1; }
+	cargo build --release --features punctual-cli/cluster
+	NODES="$(NODES)" STORE="$(STORE)" COORDINATOR="$(COORDINATOR)" scripts/cluster.sh
+
 # Puts the program, its manual pages and its completions under PREFIX.
 install:
-	cargo build --release
-	install -D target/release/punctual "$(DESTDIR)$(PREFIX)/bin/punctual"
-	target/release/punctual man --dir "$(DESTDIR)$(PREFIX)/share/man/man1"
+	case "$(FEATURES)" in *cluster*) command -v protoc >/dev/null || { \
+		echo "please install protobuf-compiler, or build without clusters: make install FEATURES=" >&2; exit 1; } ;; esac
+	cargo build --release --features "$(FEATURES)"
+	install -D $(BUILT)/punctual "$(DESTDIR)$(PREFIX)/bin/punctual"
+	$(BUILT)/punctual man --dir "$(DESTDIR)$(PREFIX)/share/man/man1"
 	install -d "$(DESTDIR)$(PREFIX)/share/bash-completion/completions"
-	target/release/punctual completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/punctual"
+	$(BUILT)/punctual completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/punctual"
 	install -d "$(DESTDIR)$(PREFIX)/share/zsh/site-functions"
-	target/release/punctual completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_punctual"
+	$(BUILT)/punctual completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_punctual"
 	install -d "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
-	target/release/punctual completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/punctual.fish"
+	$(BUILT)/punctual completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/punctual.fish"
 
 # Everything that must hold before a change lands.
 test: setup fmt-check tidy lint plain docs unit deny
@@ -51,8 +67,10 @@ plain:
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace $(EVERYTHING)
 
+# The services that the tests have started are ended in any case.
 unit:
-	$(LIMIT) cargo test --workspace $(EVERYTHING) --no-fail-fast
+	$(LIMIT) cargo test --workspace $(EVERYTHING) --no-fail-fast; \
+		status=$$?; scripts/services down; exit $$status
 
 # Licences, sources and bans of what we depend on.
 deny:

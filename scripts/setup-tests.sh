@@ -10,7 +10,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # Debian packages, as `command:package`.
 packages=()
 for pair in cc:build-essential make:build-essential faketime:faketime curl:curl python3:python3 script:bsdutils kcat:kcat \
-    pkg-config:pkg-config; do
+    pkg-config:pkg-config protoc:protobuf-compiler ip:iproute2; do
     have "${pair%%:*}" || packages+=("${pair##*:}")
 done
 # For gzip in librdkafka.
@@ -20,8 +20,8 @@ python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
-        apt-get update -qq
-        apt-get install -y -qq --no-install-recommends "${packages[@]}"
+        apt-get update -qq -o DPkg::Lock::Timeout=300
+        apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends "${packages[@]}"
     else
         missing+=("the packages ${packages[*]} (Debian names), with your package manager")
     fi
@@ -36,6 +36,8 @@ fi
 # Kafka clients of other people, and librdkafka with its tests; those whose language is not there are left out.
 "$(dirname "$0")/clients/kafka/kafka.sh" --install ||
     missing+=("what scripts/clients/kafka needs: Python 3 with venv and pip, Node.js with npm, Java 17 with Maven, Go, make")
+# What a cluster runs on. Where one cannot be had the tests that need it are left out, and fail in CI.
+"$(dirname "$0")/services" install || { code=$?; [ "$code" -eq 3 ] || exit "$code"; }
 # Clients of other people, for gRPC and Dubbo; those whose language is not there are left out.
 "$(dirname "$0")/clients/clients.sh" --install ||
     missing+=("what the clients in scripts/clients need: Python 3 with venv and pip, Go, Node.js with npm")

@@ -76,13 +76,17 @@ fn both_modes(
 }
 
 /// What the connections of one thread did.
-struct Sent {
-    requests: u64,
-    latency: Latency,
+pub(crate) struct Sent {
+    pub(crate) requests: u64,
+    pub(crate) latency: Latency,
 }
 
 /// Sends for as long as asked over all connections.
-fn drive(address: SocketAddr, options: &HttpOptions, batch: usize) -> Result<(Sent, Duration)> {
+pub(crate) fn drive(
+    address: SocketAddr,
+    options: &HttpOptions,
+    batch: usize,
+) -> Result<(Sent, Duration)> {
     let clock = SystemClock::new();
     let end = Duration::from_secs(options.secs);
     let threads = options.threads.min(options.connections);

@@ -86,7 +86,7 @@ fn memory(server: &Server) -> f64 {
 }
 
 /// The middle one of some figures.
-fn median(mut figures: Vec<f64>) -> f64 {
+pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -30,6 +30,9 @@ mod acked_set;
 mod attacks;
 mod hostile;
 mod kafka;
+mod cluster;
+#[cfg(feature = "cluster")]
+mod store;
 mod quick;
 
 use std::process::ExitCode;
@@ -65,6 +68,9 @@ fn main() -> ExitCode {
         Scenario::Hostile(options) => hostile::run(&common, &options),
         Scenario::Kafka(options) => kafka::run(&common, &options),
         Scenario::SendFile(options) => kafka::send_file(&options),
+        Scenario::Cluster(options) => cluster::run(&common, &options),
+        #[cfg(feature = "cluster")]
+        Scenario::Store(options) => store::run(&common, &options),
         Scenario::All(options) => quick::run(&common, &options),
     };
     match outcome {

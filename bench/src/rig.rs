@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use punctual_broker::{Broker, Options as BrokerOptions, Parts};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Engine, Options};
-use punctual_model::ports::{Armed, Groups, Outlet, Records, StoreError, Topics};
+use punctual_model::ports::{Armed, Groups, Outlet, Records, StoreError, Topics, Untaken};
 use punctual_model::{Clock, SystemClock, Timestamp, TopicId};
 use tempfile::TempDir;
 
@@ -193,8 +193,8 @@ impl Watch {
 }
 
 impl Outlet for Watch {
-    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
-        self.engine.deliver(batch, now).await?;
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<Vec<Untaken>, StoreError> {
+        let untaken = self.engine.deliver(batch, now).await?;
         let wall = self.clock.read().wall;
         let only = *self.only.lock();
         let counts = |armed: &&Armed| only.is_none_or(|topic| armed.topic == topic);
@@ -206,7 +206,7 @@ impl Outlet for Watch {
         }
         drop(seen);
         self.changed.notify_all();
-        Ok(())
+        Ok(untaken)
     }
 }
 

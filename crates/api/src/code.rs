@@ -99,6 +99,8 @@ codes! {
     SeriesNotChangeable, "series_not_changeable", 409, "A series can be cancelled, not changed";
     AlreadyDecided, "already_decided", 409, "The opposite was decided before";
     NotVirtualTime, "not_virtual_time", 409, "Time cannot be moved by hand";
+    NotACluster, "not_a_cluster", 409, "One machine alone has nothing to divide";
+    ConsumeWithKafka, "consume_with_kafka", 409, "The messages are read from Kafka";
     PartitionsCannotShrink, "partitions_cannot_shrink", 409, "A topic cannot lose partitions";
     TooManyTopics, "too_many_topics", 409, "There are as many topics as the broker takes";
     ReservedTopic, "reserved_topic", 409, "The topic belongs to a group";

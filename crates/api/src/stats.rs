@@ -2,6 +2,13 @@
 
 use serde::Serialize;
 
+use crate::code::Code;
+use crate::problem::Problem;
+use crate::request::fields::Fields;
+
+/// Most slots that a cluster may have.
+pub const SLOTS_MAX: u32 = 65_536;
+
 /// The figures of the broker at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct StatsView {
@@ -121,14 +128,48 @@ pub struct GroupStatsView {
 /// The machines that make up the broker.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterView {
-    /// `single`: one machine has everything.
+    /// `single`: one machine has everything; `cluster`: several share it.
     pub mode: &'static str,
     /// The one that answers.
     pub node: String,
+    /// The one that assigns slots, while there is one.
+    pub leader: Option<String>,
     /// All of them.
     pub nodes: Vec<NodeView>,
     /// What is divided among them.
     pub slots: SlotsView,
+    /// Who has which, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assignment: Option<Vec<AssignedView>>,
+    /// What the one that answers has in memory of a timeline that is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryView>,
+}
+
+/// A slot and who has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct AssignedView {
+    /// Its number.
+    pub slot: u32,
+    /// The id of the machine that owns it; nothing while nobody does.
+    pub owner: Option<String>,
+    /// Under which term.
+    pub term: u64,
+    /// Who is to have it next, while it moves.
+    pub next: Option<String>,
+}
+
+/// What a machine has in memory of a timeline that is shared.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryView {
+    /// Slots that it works with.
+    pub slots: u64,
+    /// Entries that are due soon.
+    pub entries: u64,
+    /// Bytes of their messages.
+    pub bytes: u64,
+    /// Everything due before this time is in memory, as RFC 3339; nothing without a slot.
+    pub frontier: Option<String>,
 }
 
 /// A machine.
@@ -139,14 +180,14 @@ pub struct NodeView {
     /// Where it answers.
     pub address: String,
     /// Its version.
-    pub version: &'static str,
+    pub version: String,
     /// When it was started, as RFC 3339.
     pub started_at: String,
     /// `up`.
     pub state: &'static str,
     /// How many slots it owns.
     pub slots: u64,
-    /// Under which term it owns them.
+    /// The highest term under which it owns one.
     pub term: u64,
 }
 
@@ -155,6 +196,56 @@ pub struct NodeView {
 pub struct SlotsView {
     /// How many there are.
     pub total: u64,
+    /// How many were asked for.
+    pub wanted: u64,
     /// Those that nobody owns.
     pub unowned: u64,
+    /// Those on their way from one machine to another.
+    pub moving: u64,
+    /// Those that end when nothing is pending in them any more.
+    pub retired: u64,
+}
+
+/// What a change of the cluster asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterAsked {
+    /// How many slots there are to be.
+    pub slots: u32,
+}
+
+impl ClusterAsked {
+    /// Reads the change from JSON.
+    ///
+    /// # Errors
+    /// A [`Problem`] for the first thing that is wrong.
+    pub fn read(json: &[u8], depth_max: usize) -> Result<Self, Problem> {
+        let mut fields = Fields::read(json, depth_max)?;
+        let slots = fields.take_whole("slots")?;
+        fields.end()?;
+        let slots = slots.and_then(|slots| u32::try_from(slots).ok());
+        let slots = slots.filter(|slots| (1..=SLOTS_MAX).contains(slots));
+        let refused = || {
+            Problem::new(
+                Code::InvalidField,
+                format!("slots is a whole number from 1 to {SLOTS_MAX}"),
+            )
+        };
+        Ok(Self { slots: slots.ok_or_else(refused)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_cluster_names_a_number_of_slots() {
+        let read = |json: &str| ClusterAsked::read(json.as_bytes(), 8);
+        assert_eq!(read("{\"slots\": 65536}"), Ok(ClusterAsked { slots: 65_536 }));
+        for json in
+            ["{}", "{\"slots\":0}", "{\"slots\":65537}", "{\"slots\":\"8\"}", "{\"nodes\":1}", "[]"]
+        {
+            assert!(read(json).is_err(), "{json}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use futures_channel::oneshot;
 use parking_lot::Mutex;
 use punctual_model::ports::{Groups, Outlet, Records, StoreError, Timeline, Topics};
-use punctual_model::{Clock, Lane, Span, Timestamp, TopicId, TopicKind, limits};
+use punctual_model::{Clock, Lane, Span, Timestamp, TopicId, TopicKind, TopicName, limits};
 
 use crate::audit::{Silent, Sink};
 use crate::bounds::{Bounds, InForce};
@@ -262,7 +262,25 @@ impl<T: Timeline> Broker<T> {
             .iter()
             .map(|topic| (topic.name.clone(), counts.get(&topic.id).copied().unwrap_or(0)))
             .collect();
-        self.shared.counters.read(pending, self.shared.time.steps())
+        let mut stats = self.shared.counters.read(pending, self.shared.time.steps());
+        stats.refused = self.refused_counts();
+        stats
+    }
+
+    /// How often the outlet has refused messages, by topic.
+    fn refused_counts(&self) -> Vec<(Option<TopicName>, u64)> {
+        let (topics, mut others) = self.shared.counters.refused.read();
+        let mut counts = Vec::with_capacity(topics.len());
+        for (id, count) in topics {
+            match self.shared.topics.by_id(id) {
+                Some(topic) => counts.push((Some(topic.name.clone()), count)),
+                None => others += count,
+            }
+        }
+        if others > 0 {
+            counts.push((None, others));
+        }
+        counts
     }
 
     /// Waits until a thread stops because the store is out of order, or by a panic. Only the first

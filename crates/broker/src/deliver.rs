@@ -1,7 +1,8 @@
 //! Deliver: what has fired goes to the outlet, once.
 //!
 //! claim, hand over, settle. A cancel that comes before the claim wins, one that comes after is
-//! told that the message was delivered.
+//! told that the message was delivered. What the outlet does not take with its batch goes aside
+//! and holds up nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use punctual_model::Basis;
 use punctual_model::ports::{Armed, Outlet, StoreError, Timeline, Topics};
 
+use crate::aside::Aside;
 use crate::group::Consumers;
 use crate::stats::Counters;
 use crate::time::{BrokerTime, Now};
@@ -28,6 +30,8 @@ pub struct Delivery<T, O> {
     /// The batch on its way.
     batch: Vec<Armed>,
     stage: Stage,
+    /// What of earlier batches was not taken.
+    aside: Aside,
     /// When its turn came, by the wall clock.
     began: Duration,
 }
@@ -58,9 +62,9 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         time: Arc<BrokerTime>,
         counters: Arc<Counters>,
     ) -> Self {
-        let (batch, stage) = (Vec::new(), Stage::Fired);
+        let (batch, stage, aside) = (Vec::new(), Stage::Fired, Aside::default());
         let (consumers, watch, began) = (None, None, Duration::ZERO);
-        Self { timeline, outlet, time, counters, consumers, watch, batch, stage, began }
+        Self { timeline, outlet, time, counters, consumers, watch, batch, stage, aside, began }
     }
 
     /// The same, and `consumers` are told what the outlet has taken.
@@ -100,6 +104,9 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
     /// # Errors
     /// As the outlet or the timeline says.
     pub async fn retry(&mut self) -> Result<(), StoreError> {
+        if !self.aside.is_empty() {
+            self.look_aside().await?;
+        }
         if self.stage == Stage::Fired && !self.batch.is_empty() {
             self.timeline.claim(&mut self.batch).await?;
             self.counters.fired.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
@@ -110,25 +117,59 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         }
         if self.stage == Stage::Claimed {
             let now = self.time.read();
-            self.outlet.deliver(&self.batch, now.timestamp()).await?;
+            let untaken = self.outlet.deliver(&self.batch, now.timestamp()).await?;
             self.stage = Stage::Taken;
+            if !untaken.is_empty() {
+                let refused = self.aside.put(&mut self.batch, untaken, now.timestamp());
+                self.counters.refused.note_all(&refused);
+            }
             if let Some(consumers) = &self.consumers {
                 consumers.delivered(&self.batch);
             }
         }
         let done = self.time.read();
-        self.timeline.settle(&self.batch).await?;
-        for armed in &self.batch {
+        if !self.batch.is_empty() {
+            self.timeline.settle(&self.batch).await?;
+            self.count(&self.batch, done);
+            self.batch.clear();
+        }
+        if self.aside.is_empty() { Ok(()) } else { self.look_aside().await }
+    }
+
+    /// Whether something is neither taken nor to come again for now.
+    pub(crate) fn has_aside(&self) -> bool {
+        !self.aside.is_empty()
+    }
+
+    /// Hears what became of what was not taken, and writes it down.
+    async fn look_aside(&mut self) -> Result<(), StoreError> {
+        let now = self.time.read();
+        let refused = self.aside.hear(&*self.outlet, now.timestamp());
+        self.counters.refused.note_all(&refused);
+        let settled = self.aside.tell(&*self.timeline).await?;
+        if !settled.is_empty() {
+            if let Some(consumers) = &self.consumers {
+                consumers.delivered(&settled);
+            }
+            self.count(&settled, self.time.read());
+        }
+        if self.aside.is_crowded() && self.stage == Stage::Fired {
+            return Err(StoreError::Busy);
+        }
+        Ok(())
+    }
+
+    /// Counts what is out, and tells whoever follows it.
+    fn count(&self, batch: &[Armed], done: Now) {
+        for armed in batch {
             self.counters.lateness.note(lateness(armed, done));
         }
         if let Some((watch, topics)) = &self.watch {
             let name = |armed: &Armed| topics.by_id(armed.topic).map(|topic| topic.name.clone());
             let times = (self.began, done.wall);
-            tell_fired(watch, &self.batch, name, times, |armed| lateness(armed, done));
+            tell_fired(watch, batch, name, times, |armed| lateness(armed, done));
         }
-        self.counters.delivered.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
-        self.batch.clear();
-        Ok(())
+        self.counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);
     }
 }
 

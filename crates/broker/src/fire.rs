@@ -28,6 +28,8 @@ use crate::wheel::Wheel;
 const AHEAD: Span = Span::from_secs(2);
 /// The longest wait: how soon a step of the clock is noticed.
 const WAIT_MAX: Duration = Duration::from_millis(250);
+/// The longest wait while it is not known what became of something.
+const ASIDE_WAIT: Duration = Duration::from_millis(50);
 /// How long to wait before a refused batch is offered again.
 const RETRY_WAIT: Duration = Duration::from_millis(100);
 /// Whoever did nothing for so long was asleep with the machine.
@@ -125,7 +127,8 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
     /// is accepted meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Full`] can be tried again; after anything else the store is out of order.
+    /// One that [passes](StoreError::passes) can be tried again; after anything else the store is
+    /// out of order.
     pub async fn step(&mut self) -> Result<Duration, StoreError> {
         self.delivery.retry().await?;
         self.move_on().await?;
@@ -307,7 +310,8 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
         let held = self.held.keys().next().map_or(WAIT_MAX, |key| until(key.due, now.wall));
         let turn = self.pace.as_ref().and_then(|pace| pace.next_turn(now));
         let turn = turn.map_or(WAIT_MAX, |turn| turn.saturating_sub(now.broker));
-        wheel.min(held).min(turn).min(WAIT_MAX)
+        let aside = if self.delivery.has_aside() { ASIDE_WAIT } else { WAIT_MAX };
+        wheel.min(held).min(turn).min(aside)
     }
 
     /// When something in memory has its moment, on the broker clock, or a little before that.
@@ -423,7 +427,7 @@ pub(crate) fn run<T: Timeline, O: Outlet>(
                 }
                 signal.wait(wait)
             }
-            Err(StoreError::Full | StoreError::Busy) => signal.pause(RETRY_WAIT),
+            Err(error) if error.passes() => signal.pause(RETRY_WAIT),
             Err(error) => break Err(error),
         };
         if !goes_on {

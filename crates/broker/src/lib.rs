@@ -17,6 +17,7 @@ mod rules;
 mod pace;
 mod moves;
 mod resume;
+mod aside;
 pub mod deliver;
 mod arrivals;
 mod control;

@@ -196,7 +196,7 @@ impl<T: Timeline> Sweep<T> {
                 return Ok(None);
             }
             match ask() {
-                Err(StoreError::Full | StoreError::Busy) => {
+                Err(error) if error.passes() => {
                     let mut state = self.desk.state.lock();
                     if !state.stopped {
                         self.desk.changed.wait_for(&mut state, REFUSED_WAIT);

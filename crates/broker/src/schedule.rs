@@ -255,10 +255,8 @@ impl<T: Timeline> Broker<T> {
             return Err(ScheduleError::TopicNotFound);
         }
         let (topics, name) = (Arc::clone(&self.shared.topics), name.clone());
-        let made = self.shared.errands.run(move || match topics.by_name(&name) {
-            Some(topic) => Ok(topic),
-            None => topics.put(&name, TopicSettings::default()),
-        });
+        let errand = move || topics.make(&name, TopicSettings::default());
+        let made = self.shared.errands.run(errand);
         made.await?.map_err(|error| match error {
             TopicError::Store(error) => ScheduleError::Store(error),
             TopicError::NotFound | TopicError::CannotShrink(_) => ScheduleError::TopicNotFound,

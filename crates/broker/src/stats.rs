@@ -1,8 +1,10 @@
 //! What the broker counts.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_model::{Buckets, Histogram, TopicName};
+use parking_lot::Mutex;
+use punctual_model::{Buckets, Histogram, TopicId, TopicName};
 
 use crate::group::Reason;
 
@@ -33,8 +35,44 @@ pub struct Counters {
     pub retries: AtomicU64,
     /// Messages that became dead letters, by the place of the reason in [`Reason::ALL`].
     pub dead: [AtomicU64; Reason::ALL.len()],
+    /// How often messages were refused by the outlet, by topic.
+    pub refused: RefusedCounts,
     /// How late messages were delivered.
     pub lateness: Histogram,
+}
+
+/// Topics that are counted by themselves; the others share one count.
+const REFUSED_TOPICS_MAX: usize = 1000;
+
+/// How often messages were refused, by topic.
+#[derive(Debug, Default)]
+pub struct RefusedCounts {
+    topics: Mutex<BTreeMap<TopicId, u64>>,
+    others: AtomicU64,
+}
+
+impl RefusedCounts {
+    /// Adds so many for each topic.
+    pub(crate) fn note_all(&self, refused: &[(TopicId, u64)]) {
+        if refused.is_empty() {
+            return;
+        }
+        let mut topics = self.topics.lock();
+        for (topic, count) in refused {
+            if topics.len() < REFUSED_TOPICS_MAX || topics.contains_key(topic) {
+                *topics.entry(*topic).or_default() += count;
+            } else {
+                self.others.fetch_add(*count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Those of each topic, and those of all topics that are not counted by themselves.
+    #[must_use]
+    pub fn read(&self) -> (Vec<(TopicId, u64)>, u64) {
+        let topics = self.topics.lock().iter().map(|(&topic, &count)| (topic, count)).collect();
+        (topics, self.others.load(Ordering::Relaxed))
+    }
 }
 
 impl Default for Counters {
@@ -49,6 +87,7 @@ impl Default for Counters {
             acked: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             dead: Default::default(),
+            refused: RefusedCounts::default(),
             lateness: Histogram::new(&LATENESS_BOUNDS_MICROS),
         }
     }
@@ -75,6 +114,9 @@ pub struct Stats {
     pub retries: u64,
     /// Messages that became dead letters since the start, for each reason.
     pub dead: Vec<(Reason, u64)>,
+    /// How often messages were refused by the outlet and put off, by topic since the start; without
+    /// a name those of topics that are no more, or beyond those counted by themselves.
+    pub refused: Vec<(Option<TopicName>, u64)>,
     /// Pending messages of each topic that has any.
     pub pending: Vec<(TopicName, u64)>,
     /// How late messages were delivered.
@@ -107,6 +149,7 @@ impl Counters {
                 .zip(&self.dead)
                 .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
                 .collect(),
+            refused: Vec::new(),
             pending,
             lateness: self.lateness.read(),
             clock_steps,

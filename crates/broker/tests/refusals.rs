@@ -148,6 +148,11 @@ impl Timeline for Reluctant {
         self.inner.settle(batch).await
     }
 
+    async fn defer(&self, batch: Vec<(Armed, Timestamp)>) -> Result<(), StoreError> {
+        self.hesitate()?;
+        self.inner.defer(batch).await
+    }
+
     async fn next_due(&self, lane: Lane) -> Result<Option<Timestamp>, StoreError> {
         self.inner.next_due(lane).await
     }

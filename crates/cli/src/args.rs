@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use admin::{Generate, ReadOptions, TimeCommand, TopOptions, TopOrder};
+pub(crate) use admin::{ClusterCommand, Generate, ReadOptions, TimeCommand, TopOptions, TopOrder};
 pub(crate) use apps::{AppSettings, AppsCommand};
 pub(crate) use bench::BenchOptions;
 pub(crate) use connection::{ClientOptions, TlsOptions};
@@ -197,8 +197,11 @@ pub(crate) enum ClientCommand {
         #[command(subcommand)]
         command: Option<AppsCommand>,
     },
-    /// Show the nodes of the cluster
-    Cluster,
+    /// Show the nodes of the cluster, or change into how many slots work is divided
+    Cluster {
+        #[command(subcommand)]
+        command: Option<ClusterCommand>,
+    },
     /// Show figures of the server
     Stats,
     /// Measure how fast the server takes messages, and gives them out

@@ -100,7 +100,7 @@ impl Session {
             ClientCommand::Dead { command } => self.dead(command),
             ClientCommand::Read(options) => self.read(&options),
             ClientCommand::Apps { command } => self.apps(command),
-            ClientCommand::Cluster => self.cluster(),
+            ClientCommand::Cluster { command } => self.cluster(command),
             ClientCommand::Stats => self.stats(),
             ClientCommand::Consume(_) | ClientCommand::Top(_) | ClientCommand::Bench(_) => {
                 unreachable!("they are run where the session can be shared")

@@ -58,6 +58,21 @@ fn one_frame_is_printed_as_text() {
 }
 
 #[test]
+fn one_machine_shows_its_only_slot_and_has_none_to_divide() {
+    let server = Server::start();
+    let shown = text(&server.run(&["cluster", "show", "--slots"]).stdout);
+    assert!(
+        shown.lines().any(|line| line.split_whitespace().eq(["0", "single", "1", "-"])),
+        "{shown}"
+    );
+    assert!(shown.ends_with("mode single, 1 slot, 0 without an owner\n"), "{shown}");
+    let refused = server.run(&["cluster", "set", "--slots", "2"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let told = text(&refused.stderr);
+    assert!(told.contains("no slots to divide") && told.contains("docs/CLUSTER.md"), "{told}");
+}
+
+#[test]
 fn a_server_is_measured_on_a_topic_that_goes_away() {
     let server = Server::start();
     let bench = ["bench", "--messages", "2500", "--batch", "100", "--connections", "2"];

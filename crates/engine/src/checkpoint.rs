@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use punctual_model::ports::{StoreError, Topic};
+use punctual_model::stored::topic;
 use punctual_model::{DelayLevels, Key, Lane, Partition, Sequence, Timestamp, TopicId};
 use roaring::RoaringTreemap;
 
@@ -25,7 +26,6 @@ use crate::codec::{self, Malformed};
 use crate::disk::{self, Disk, Open};
 use crate::groups::Groups;
 use crate::journal::Position;
-use crate::journal::change;
 use crate::lanes::PerLane;
 use crate::log::{LogEnd, Producers};
 
@@ -192,7 +192,7 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
     }
     codec::put_varint(&mut out, checkpoint.topics.len() as u64);
     for topic in &checkpoint.topics {
-        change::encode_topic(&mut out, topic);
+        topic::encode_topic(&mut out, topic);
     }
     codec::put_varint(&mut out, checkpoint.log_ends.len() as u64);
     for end in &checkpoint.log_ends {
@@ -211,7 +211,7 @@ fn encode(checkpoint: &Checkpoint) -> io::Result<Vec<u8>> {
     for number in &checkpoint.ids {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    change::encode_levels(&mut out, &checkpoint.levels);
+    topic::encode_levels(&mut out, &checkpoint.levels);
     checkpoint.producers.encode(&mut out);
     let length = (out.len() - FRONT) as u64;
     let checksum = crc32c::crc32c(out.get(FRONT..).unwrap_or_default());
@@ -273,7 +273,7 @@ fn decode(bytes: &[u8]) -> Result<Checkpoint, Malformed> {
             for _ in 0..codec::get_length(rest)? {
                 checkpoint.ids.push(codec::get_u64(rest)?);
             }
-            checkpoint.levels = change::decode_levels(rest)?;
+            checkpoint.levels = topic::decode_levels(rest)?;
             if version == VERSION {
                 checkpoint.producers = Producers::decode(rest)?;
             }
@@ -298,8 +298,8 @@ fn decode_shared(rest: &mut &[u8], version: u32) -> Result<Checkpoint, Malformed
     };
     for _ in 0..codec::get_length(rest)? {
         checkpoint.topics.push(match version {
-            VERSION_2 => change::decode_topic_2(rest)?,
-            _ => change::decode_topic(rest)?,
+            VERSION_2 => topic::decode_topic_2(rest)?,
+            _ => topic::decode_topic(rest)?,
         });
     }
     checkpoint.log_ends = get_log_ends(rest, version)?;
@@ -322,7 +322,7 @@ fn decode_old(rest: &mut &[u8]) -> Result<Checkpoint, Malformed> {
     message.cancelled = get_two_sets(rest)?;
     let mut topics = Vec::new();
     for _ in 0..codec::get_length(rest)? {
-        topics.push(change::decode_old_topic(rest)?);
+        topics.push(topic::decode_old_topic(rest)?);
     }
     let log_ends = get_log_ends(rest, OLD_VERSION)?;
     for _ in 0..codec::get_length(rest)? {

@@ -9,14 +9,12 @@
 pub mod disk;
 pub mod options;
 pub mod codec;
-mod record;
 mod lanes;
 pub mod journal;
 pub mod timeline;
 pub mod ids;
 pub mod log;
 mod checkpoint;
-mod catalogue;
 mod groups;
 mod reserve;
 mod trust;
@@ -24,6 +22,8 @@ pub mod store;
 mod queue;
 mod engine;
 
+pub(crate) use punctual_model::stored::record;
+
 pub use engine::Engine;
-pub use options::{Durability, Options};
+pub use options::{Durability, Options, OutletKind};
 pub use store::OpenError;

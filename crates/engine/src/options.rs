@@ -18,6 +18,16 @@ pub enum Durability {
     Os,
 }
 
+/// Where due messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OutletKind {
+    /// Into the logs of the store, which know what was delivered.
+    #[default]
+    Own,
+    /// Somewhere else: what was delivered is written to the journal.
+    Foreign,
+}
+
 /// Settings of the store.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -40,6 +50,8 @@ pub struct Options {
     pub horizon: Span,
     /// Time between two checkpoints while anything changes.
     pub checkpoint_interval: Duration,
+    /// Where due messages go.
+    pub outlet: OutletKind,
     /// Settings of the topic logs.
     pub log: LogOptions,
 }
@@ -56,6 +68,7 @@ impl Default for Options {
             runs_max: 256,
             horizon: Span::from_secs(5),
             checkpoint_interval: Duration::from_secs(10),
+            outlet: OutletKind::Own,
             log: LogOptions::default(),
         }
     }

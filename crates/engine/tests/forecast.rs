@@ -413,7 +413,7 @@ fn a_forecast_follows_deliveries_and_late_arrivals() {
         let mut batch = crowd.store.arm(Lane::Message, now, limit).unwrap();
         crowd.store.claim(&mut batch).unwrap();
         crowd.store.deliver(&batch, now).unwrap();
-        crowd.store.settle(&batch);
+        crowd.store.settle(&batch).unwrap();
         crowd.pending.retain(|_, due| *due >= now);
         crowd.schedule(20);
         let bounds = bounds(&mut crowd.dice, now);

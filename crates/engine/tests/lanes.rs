@@ -83,7 +83,7 @@ fn fire(store: &Store, lane: Lane, until: u64) -> Vec<MessageId> {
     let mut batch = arm(store, lane, until);
     store.claim(&mut batch).unwrap();
     store.deliver(&batch, at(until)).unwrap();
-    store.settle(&batch);
+    store.settle(&batch).unwrap();
     ids_of(&batch)
 }
 
@@ -300,7 +300,7 @@ fn a_lane_that_settles_does_not_settle_for_the_other() {
     }
     assert_eq!(killed.counts(), []);
     assert_eq!(delivered(&killed, topic), [messages[0], retries[0]]);
-    store.settle(&batch);
+    store.settle(&batch).unwrap();
     store.checkpoint(at(12)).unwrap();
 }
 

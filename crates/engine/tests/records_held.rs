@@ -127,7 +127,7 @@ fn nothing_from_the_first_held_batch_on_is_seen_before_the_journal_has_it() {
             let visible: Vec<&str> = before.iter().map(String::as_str).collect();
             shows(store, topic, source, &visible);
             store.deliver(&fired, at(5)).unwrap();
-            store.settle(&fired);
+            store.settle(&fired).unwrap();
             shows(store, topic, source, &visible);
             assert_eq!(store.locate(id).unwrap(), None);
             assert!(store.logs().contains(id).unwrap(), "but it was delivered");

@@ -105,7 +105,7 @@ impl Scene {
             }
             self.store.claim(&mut batch).unwrap();
             self.store.deliver(&batch, at(self.now)).unwrap();
-            self.store.settle(&batch);
+            self.store.settle(&batch).unwrap();
         }
     }
 

@@ -82,7 +82,7 @@ fn g18_a_checkpoint_amid_a_delivery_does_not_repeat_it() {
         let killed = open(&disk.reopen(), &small()).unwrap();
         assert_eq!(arm(&killed, at(1000)).len(), 0, "in the log and handed out again");
         assert_eq!(killed.counts(), []);
-        store.settle(&batch);
+        store.settle(&batch).unwrap();
         store.checkpoint(at(round)).unwrap();
     }
     assert_eq!(delivered(&store, topic), 9);
@@ -111,7 +111,7 @@ fn g18_a_merge_amid_a_delivery_does_not_repeat_it() {
     store.claim(&mut batch).unwrap();
     assert!(write_out(&[9_000_002, 9_000_003, 9_000_004, 9_000_005]).merged);
     store.deliver(&batch, at(301)).unwrap();
-    store.settle(&batch);
+    store.settle(&batch).unwrap();
     assert_eq!(arm(&store, at(1000)).len(), 0, "handed out again after the merge");
     assert_eq!(delivered(&store, topic), 3);
     store.checkpoint(at(1000)).unwrap();
@@ -157,7 +157,7 @@ fn goes_on(store: &Store, topic: TopicId, ids: &[MessageId]) {
     let mut batch = arm(store, at(11));
     store.claim(&mut batch).unwrap();
     store.deliver(&batch, at(10)).unwrap();
-    store.settle(&batch);
+    store.settle(&batch).unwrap();
     assert_eq!(delivered(store, topic), 10);
     assert!(schedule(store, topic, 0, at(20)).is_none(), "still full");
 }

@@ -53,7 +53,7 @@ fn deliver_all(store: &Store) -> usize {
     let mut batch = store.arm(Lane::Message, now, limit).unwrap();
     store.claim(&mut batch).unwrap();
     store.deliver(&batch, now).unwrap();
-    store.settle(&batch);
+    store.settle(&batch).unwrap();
     batch.len()
 }
 

@@ -10,11 +10,14 @@ pub mod levels;
 pub mod topic;
 pub mod message;
 pub mod group;
+pub mod headers;
 pub mod id;
 pub mod lifecycle;
 pub mod partitioner;
 pub mod histogram;
 pub mod ports;
+pub mod catalogue;
+pub mod stored;
 
 pub use clock::{Clock, Reading, SystemClock, VirtualClock};
 pub use group::{Group, GroupId, GroupName, GroupSettings, Source};

@@ -180,6 +180,9 @@ pub struct Extra {
     pub links: Vec<Link>,
     /// Why it waits without a due time.
     pub parked: Option<Parked>,
+    /// Whether it may have been delivered already, by a node that lost it: it is to be delivered, and
+    /// nobody can change or withdraw it any more.
+    pub in_doubt: bool,
 }
 
 /// What happens when an entry is due.

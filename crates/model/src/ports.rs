@@ -5,7 +5,9 @@
 //! `Timeline` and `Outlet` may be remote, so they answer with futures; `Topics` is always local and
 //! may block on the disk, so it is called from threads that may block.
 
+mod coordinator;
 mod orders;
+mod outlet;
 mod records;
 
 use std::fmt;
@@ -19,11 +21,15 @@ use crate::group::{
 use crate::id::MessageId;
 use crate::levels::DelayLevels;
 use crate::lifecycle::State;
-use crate::message::{Action, Basis, Entry, Extra, Key, Lane, Message, Parked};
+use crate::message::{Action, Basis, Changed, Entry, Extra, Key, Lane, Message, Parked};
 use crate::time::Timestamp;
 use crate::topic::{Partition, TopicId, TopicKind, TopicName, TopicSettings};
 
+pub use coordinator::{
+    ClusterView, Coordinator, CoordinatorError, Held, Holding, Node, SlotView, Solo,
+};
 pub use orders::{Done, Forecast, OnConflict, Order, Refusal, Revised};
+pub use outlet::{Fate, Outlet, Told, Untaken};
 pub use records::{Append, AppendError, Appended, Records, Slice, SliceError, SliceFile, Stamped};
 
 /// Everything that is still to come, durable.
@@ -96,8 +102,17 @@ pub trait Timeline: Send + Sync + 'static {
     /// from here on a cancel of it answers `AlreadyDelivered`.
     fn claim(&self, batch: &mut Vec<Armed>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// The outlet has taken everything that was claimed last in the lane of `batch`.
+    /// The outlet has taken these: claimed before, all of one lane. What else is claimed stays so.
     fn settle(&self, batch: &[Armed]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The outlet has not taken these, claimed before and all of one lane: each is pending again
+    /// under its id, due at the time beside it, and will be handed out again. `Ok` means that
+    /// survives a crash, and from there on a cancel wins again. What is not claimed, or not pending
+    /// any more, is left alone.
+    fn defer(
+        &self,
+        batch: Vec<(Armed, Timestamp)>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The caller is done with these armed entries without a claim: each was replaced or cancelled.
     fn release(&self, batch: &[Armed]) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -118,17 +133,6 @@ pub trait Timeline: Send + Sync + 'static {
     fn counts(&self, lane: Lane) -> Vec<(TopicId, u64)>;
 }
 
-/// Where due messages go.
-pub trait Outlet: Send + Sync + 'static {
-    /// Takes the whole batch, in order within each partition, at the time `now`. After an error the
-    /// caller may offer the same batch again; an outlet that had taken part of it leaves that out.
-    fn deliver(
-        &self,
-        batch: &[Armed],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
-}
-
 /// The local topic logs and the catalogue of topics. Calls may block on the disk.
 pub trait Topics: Send + Sync + 'static {
     /// Makes the topic, or changes the settings of an existing one. `Ok` means it survives a crash.
@@ -136,6 +140,15 @@ pub trait Topics: Send + Sync + 'static {
     /// # Errors
     /// [`TopicError::CannotShrink`] when it has more partitions already.
     fn put(&self, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>, TopicError>;
+
+    /// The topic as it is, or a new one with these settings: for whoever needs it and has no wish
+    /// about it. `Ok` means it survives a crash.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn make(&self, name: &TopicName, settings: TopicSettings) -> Result<Arc<Topic>, TopicError> {
+        self.by_name(name).map_or_else(|| self.put(name, settings), Ok)
+    }
 
     /// Removes the topic, its log and what is pending for it. False when there was none.
     ///
@@ -148,6 +161,12 @@ pub trait Topics: Send + Sync + 'static {
 
     /// The topic of that number.
     fn by_id(&self, id: TopicId) -> Option<Arc<Topic>>;
+
+    /// Whether the topic was deleted, for certain. One that [`by_id`](Self::by_id) does not find may
+    /// also have been made elsewhere a moment ago. May block.
+    fn is_gone(&self, id: TopicId) -> bool {
+        self.by_id(id).is_none()
+    }
 
     /// All topics, by name.
     fn list(&self) -> Vec<Arc<Topic>>;
@@ -262,31 +281,6 @@ pub struct Pulled {
     pub next: u64,
 }
 
-/// Which slots this node may fire. One machine alone holds them all, for ever.
-pub trait Coordinator: Send + Sync + 'static {
-    /// What this node holds now. Terms only grow.
-    fn holding(&self) -> Holding;
-}
-
-/// An answer of a [`Coordinator`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holding {
-    /// The slots held.
-    pub slots: Vec<u32>,
-    /// The fencing number of this holding.
-    pub term: u64,
-}
-
-/// The coordinator of one machine alone: one slot, held from the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Solo;
-
-impl Coordinator for Solo {
-    fn holding(&self) -> Holding {
-        Holding { slots: vec![0], term: 1 }
-    }
-}
-
 /// An entry on its way to its due moment.
 #[derive(Clone, Debug)]
 pub struct Armed {
@@ -313,6 +307,23 @@ impl Armed {
         let changed = self.extra.as_ref().and_then(|extra| extra.changed);
         let key = changed.map_or(self.key, |changed| changed.first);
         MessageId { key, topic: self.topic, partition: self.partition }
+    }
+
+    /// The same message as an entry that is due at `due` by the broker clock, under the same id and
+    /// version: what [`Timeline::defer`] stores.
+    #[must_use]
+    pub fn deferred(&self, due: Timestamp) -> Entry {
+        let mut extra = self.extra.as_deref().cloned().unwrap_or_default();
+        let version = extra.changed.map_or(1, |changed| changed.version);
+        extra.changed = Some(Changed { first: self.id().key, version });
+        Entry {
+            topic: self.topic,
+            partition: self.partition,
+            due,
+            basis: Basis::Delay,
+            message: self.message.clone(),
+            extra: Some(Box::new(extra)),
+        }
     }
 
     /// What happens when it is due.
@@ -492,9 +503,25 @@ pub enum StoreError {
     /// The store is shutting down.
     #[error("the store is closed")]
     Closed,
+    /// The store, or the outlet, cannot be reached or did not answer in time. What was asked may
+    /// have been done all the same; it can be asked for again.
+    #[error("{0}")]
+    Unavailable(Arc<str>),
+    /// Another node holds what this is about.
+    #[error("another node holds it")]
+    Elsewhere,
 }
 
 impl StoreError {
+    /// Whether it passes by itself, so that the same can be asked for again after a while.
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        match self {
+            Self::Full | Self::Busy | Self::Unavailable(_) | Self::Elsewhere => true,
+            Self::Poisoned(_) | Self::Damaged(_) | Self::Closed => false,
+        }
+    }
+
     /// Damage described by `what`.
     #[must_use]
     pub fn damaged(what: impl fmt::Display) -> Self {

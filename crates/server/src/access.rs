@@ -12,6 +12,9 @@ mod quota;
 mod scram;
 mod record;
 mod files;
+mod store;
+#[cfg(feature = "cluster")]
+mod shared;
 mod facts;
 mod connection;
 mod gate;
@@ -29,3 +32,7 @@ pub(crate) use own::{checks_for, has_transaction, own_message, own_transaction};
 pub(crate) use quota::{Cost, Quotas};
 pub(crate) use record::{AppKey, AppRecord, KEY_CHARS_MAX as APP_KEY_CHARS_MAX, NewSecret};
 pub(crate) use scram::{ScramHash, ScramKeys};
+#[cfg(feature = "cluster")]
+pub(crate) use shared::AppDocuments;
+#[cfg(feature = "cluster")]
+pub(crate) use store::AppStore;

@@ -1,27 +1,42 @@
 //! How the parts are put together; nowhere else are they.
 
 mod listeners;
+#[cfg(feature = "cluster")]
+mod waiting;
+#[cfg(feature = "cluster")]
+mod outlet;
+#[cfg(feature = "cluster")]
+mod shared;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_broker::audit::Sink;
 use punctual_broker::watch::Watch;
 use punctual_broker::{Bounds, Options, Parts};
+#[cfg(feature = "cluster")]
+use punctual_cluster::kafka::KafkaError;
 use punctual_engine::disk::{Disk, RealDisk};
 use punctual_engine::{Engine, OpenError};
+use punctual_model::Clock;
 use punctual_model::ports::{Groups, Records, StoreError, Topics};
-use punctual_model::{Buckets, Clock};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use self::listeners::Listeners;
 use crate::access::{AppFiles, Facts, FirstToken, Gate, TOKEN};
 use crate::audit::AuditRecord;
-use crate::config::{Config, Durability};
+use crate::backend::{Backend, Nodes, Store};
+#[cfg(feature = "cluster")]
+use crate::backend::{Outside, Way};
+#[cfg(feature = "cluster")]
+use crate::config::TimelineKind;
+use crate::config::{Config, Durability, OutletKind};
 use crate::http::shared::Shared;
 use crate::kafka::ClusterId;
 use crate::live::Live;
@@ -32,8 +47,8 @@ use crate::tls::TlsError;
 use crate::trace::Traces;
 use crate::virtual_time;
 
-/// The broker of this server: everything in the embedded store.
-pub(crate) type Broker = punctual_broker::Broker<Engine>;
+/// The broker of this server.
+pub(crate) type Broker = punctual_broker::Broker<Store>;
 
 /// How often the store is asked whether it still stands.
 const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -115,16 +130,12 @@ pub enum ServeError {
     /// Opening the store ended in a panic.
     #[error("opening the store: {0}")]
     BrokenOff(#[from] BrokenOff),
+    /// What is outside of this machine cannot be used as it is.
+    #[error("{0}")]
+    Shared(String),
     /// The store failed on the way.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// Figures that only the store knows.
-#[derive(Debug)]
-pub(crate) struct StoreFigures {
-    pub(crate) journal_sync: Buckets,
-    pub(crate) damaged_blocks: u64,
 }
 
 /// Serves until `shutdown` ends, then finishes what is under way. `ready` is told once requests
@@ -144,15 +155,14 @@ pub async fn serve(
     let live = Live::new(config.clone());
     let connector = Arc::new(Connector::new(&config.push)?);
     let tasks = Tasks::default();
-    let opened = config.clone();
+    let mut shutdown = pin!(shutdown);
     let clock = virtual_time::clock(&config)?;
-    let read = Arc::clone(&clock);
     let traces = Traces::start(&live, &tasks, &clock);
-    let watch = traces.watch();
-    let Opened { engine, broker, audit, gate, cluster } =
-        tasks.blocking(move || open(&opened, read, watch)).await??;
+    let given = Given { config: config.clone(), clock: Arc::clone(&clock), watch: traces.watch() };
+    let opening = Box::pin(open_any(given, &listeners, &tasks));
+    let Some(opened) = unless(shutdown.as_mut(), opening).await else { return Ok(()) };
+    let Opened { backend, nodes, broker, audit, gate, cluster } = opened?;
     follow(&live, &broker, &connector, &gate);
-    let figures = store_figures(Arc::clone(&engine));
     let asking = push::Asking {
         broker: broker.clone(),
         connector: Arc::clone(&connector),
@@ -163,7 +173,7 @@ pub async fn serve(
     asking.start();
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
     let (own, known) = (tasks.clone(), (&live, audit, gate, traces));
-    let shared = Arc::new(Shared::new(broker.clone(), figures, pushed, own, known));
+    let shared = Arc::new(Shared::new(broker.clone(), (&backend, nodes), pushed, own, known));
     listeners.serve(&shared, cluster);
     if config.virtual_time.is_some() {
         warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");
@@ -175,26 +185,69 @@ pub async fn serve(
     let _unheard = ready.send(Ready { http, kafka, data, live: live.clone() }).is_err();
 
     let outcome = tokio::select! {
-        () = shutdown => Ok(()),
+        () = &mut shutdown => Ok(()),
         error = broker.failed() => Err(ServeError::Store(error)),
-        error = store_failed(&engine) => Err(ServeError::Store(error)),
+        error = store_failed(&backend) => Err(ServeError::Store(error)),
     };
     if let Err(error) = &outcome {
         error!(%error, "the store failed; nothing more is acknowledged");
     }
     shared.stop_taking();
+    let stopped = backend.clone();
+    tasks.blocking(move || stopped.stop_taking()).await?;
     if !tasks.stop(live.read().config.http.drain_timeout).await {
         warn!("requests still under way were broken off");
     }
+    let closed = backend.clone();
     let closing = move || {
         broker.stop();
-        engine.close();
+        closed.close();
         if let Err(error) = virtual_time::mark(&config, broker.now()) {
             warn!(%error, "the time of this virtual clock is not remembered");
         }
     };
     tasks.blocking(closing).await?;
+    backend.leave().await;
     outcome
+}
+
+/// What a server is opened with.
+struct Given {
+    config: Config,
+    clock: Arc<dyn Clock>,
+    watch: Option<Arc<dyn Watch>>,
+}
+
+/// Opens what the configuration says. Where that is not on this machine it is waited for, and the
+/// listener says so meanwhile.
+async fn open_any(
+    given: Given,
+    listeners: &Listeners,
+    tasks: &Tasks,
+) -> Result<Opened, ServeError> {
+    #[cfg(feature = "cluster")]
+    if given.config.timeline.kind != TimelineKind::Embedded {
+        let waiting = waiting::Waiting::default();
+        let opening = shared::open(given, listeners.http(), (&waiting, tasks));
+        return tokio::select! {
+            opened = opening => opened,
+            never = waiting.answer(listeners.http_listener(), tasks) => match never {},
+        };
+    }
+    let _nobody_waits = listeners;
+    let handle = Handle::current();
+    tasks.blocking(move || open(given, &handle)).await?
+}
+
+/// What comes of the work, unless the server is asked to end before.
+async fn unless<T>(
+    end: Pin<&mut impl Future<Output = ()>>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        () = end => None,
+    }
 }
 
 /// Hands on what may change while the server runs to those who do not read it on each use.
@@ -220,7 +273,8 @@ fn connections_max(config: &Config) -> usize {
 
 /// What stands on the data.
 struct Opened {
-    engine: Arc<Engine>,
+    backend: Backend,
+    nodes: Nodes,
     broker: Broker,
     audit: Arc<AuditRecord>,
     gate: Gate,
@@ -228,27 +282,60 @@ struct Opened {
 }
 
 /// Opens the store and starts the broker over it. Blocks on the disk.
-fn open(
-    config: &Config,
-    clock: Arc<dyn Clock>,
-    watch: Option<Arc<dyn Watch>>,
-) -> Result<Opened, ServeError> {
+fn open(given: Given, handle: &Handle) -> Result<Opened, ServeError> {
+    let Given { config, clock, watch } = given;
+    let config = &config;
     let path = &config.store.data;
     let unusable = |error| ServeError::Directory { path: path.clone(), error };
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).map_err(unusable)?);
-    let mut options = punctual_engine::Options::with_memory(config.store.memory);
-    options.durability = match config.store.durability {
-        Durability::Fsync => punctual_engine::Durability::Fsync,
-        Durability::Interval(interval) => punctual_engine::Durability::Interval(interval),
-        Durability::Os => punctual_engine::Durability::Os,
-    };
-    let engine = Engine::open(Arc::clone(&disk), options, Arc::clone(&clock))
+    let engine = Engine::open(Arc::clone(&disk), engine_options(config), Arc::clone(&clock))
         .map_err(|error| ServeError::Open { path: path.clone(), error })?;
     let engine = Arc::new(engine);
     let now = clock.read().timestamp();
     virtual_time::mark(config, now).map_err(unusable)?;
     // Only once it is known that the directory is a store, and nobody else's.
     let audit = Arc::new(AuditRecord::open(Arc::clone(&disk)).map_err(unusable)?);
+    let options = options(config, &audit, watch);
+    let (broker, backend) = start(config, options, (engine, clock), handle)?;
+    let cluster = ClusterId::open(&*disk).map_err(unusable)?;
+    let gate = gate(config, disk, &broker).map_err(unusable)?;
+    let nodes = Nodes::single(Box::new(|| Ok(())));
+    Ok(Opened { backend, nodes, broker, audit, gate, cluster })
+}
+
+fn engine_options(config: &Config) -> punctual_engine::Options {
+    let mut options = punctual_engine::Options::with_memory(config.store.memory);
+    options.durability = match config.store.durability {
+        Durability::Fsync => punctual_engine::Durability::Fsync,
+        Durability::Interval(interval) => punctual_engine::Durability::Interval(interval),
+        Durability::Os => punctual_engine::Durability::Os,
+    };
+    if config.outlet.kind == OutletKind::Kafka {
+        options.outlet = punctual_engine::OutletKind::Foreign;
+    }
+    options
+}
+
+fn options(config: &Config, audit: &Arc<AuditRecord>, watch: Option<Arc<dyn Watch>>) -> Options {
+    Options {
+        body_bytes_max: config.limits.body_bytes_max,
+        delay_max: config.limits.delay_max,
+        auto_create: config.topics.auto_create,
+        // Where time is moved by hand the same calls are to have the same results.
+        seed: config.virtual_time.is_some().then_some(0),
+        audit: Arc::clone(audit) as Arc<dyn Sink>,
+        watch,
+    }
+}
+
+/// Starts the broker over the engine.
+#[cfg(not(feature = "cluster"))]
+fn start(
+    _config: &Config,
+    options: Options,
+    (engine, clock): (Arc<Engine>, Arc<dyn Clock>),
+    _handle: &Handle,
+) -> Result<(Broker, Backend), ServeError> {
     let parts = Parts {
         timeline: Arc::clone(&engine),
         outlet: Arc::clone(&engine),
@@ -257,19 +344,40 @@ fn open(
         records: Some(Arc::clone(&engine) as Arc<dyn Records>),
         clock,
     };
-    let options = Options {
-        body_bytes_max: config.limits.body_bytes_max,
-        delay_max: config.limits.delay_max,
-        auto_create: config.topics.auto_create,
-        // Where time is moved by hand the same calls are to have the same results.
-        seed: config.virtual_time.is_some().then_some(0),
-        audit: Arc::clone(&audit) as Arc<dyn Sink>,
-        watch,
-    };
     let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
-    let cluster = ClusterId::open(&*disk).map_err(unusable)?;
-    let gate = gate(config, disk, &broker).map_err(unusable)?;
-    Ok(Opened { engine, broker, audit, gate, cluster })
+    Ok((broker, Backend { engine: Some(engine) }))
+}
+
+/// Starts the broker over the engine, with its own topics or those of Kafka.
+#[cfg(feature = "cluster")]
+fn start(
+    config: &Config,
+    options: Options,
+    (engine, clock): (Arc<Engine>, Arc<dyn Clock>),
+    handle: &Handle,
+) -> Result<(Broker, Backend), ServeError> {
+    let mut parts = Parts {
+        timeline: Arc::new(Store::Engine(Arc::clone(&engine))),
+        outlet: Arc::new(Way::Engine(Arc::clone(&engine))),
+        topics: Arc::clone(&engine) as Arc<dyn Topics>,
+        groups: Arc::clone(&engine) as Arc<dyn Groups>,
+        records: Some(Arc::clone(&engine) as Arc<dyn Records>),
+        clock,
+    };
+    if config.outlet.kind == OutletKind::Local {
+        let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
+        return Ok((broker, Backend { engine: Some(engine), outside: None }));
+    }
+    let refused = |error: KafkaError| ServeError::Shared(error.to_string());
+    let kafka = outlet::Kafka::start(&config.outlet, parts.topics, handle).map_err(refused)?;
+    parts.outlet = Arc::new(Way::Kafka(Arc::clone(&kafka.outlet)));
+    parts.topics = Arc::clone(&kafka.topics);
+    parts.groups = kafka.groups(parts.groups);
+    parts.records = None;
+    let broker = Broker::start(options, parts).map_err(ServeError::Fire)?;
+    let ingress = outlet::take_in(config, &broker, handle).map_err(refused)?;
+    let outside = Outside { outlet: kafka.outlet, ingress, shared: None };
+    Ok((broker, Backend { engine: Some(engine), outside: Some(outside) }))
 }
 
 /// Opens the gate for the apps that the directory knows.
@@ -284,19 +392,12 @@ fn gate(config: &Config, disk: Arc<dyn Disk>, broker: &Broker) -> std::io::Resul
 }
 
 /// Ends when the store has stopped after a failed write, even while nothing fires.
-async fn store_failed(engine: &Engine) -> StoreError {
+async fn store_failed(backend: &Backend) -> StoreError {
     let mut interval = tokio::time::interval(STORE_CHECK_INTERVAL);
     loop {
         interval.tick().await;
-        if let Err(error) = engine.check() {
+        if let Err(error) = backend.check() {
             return error;
         }
     }
-}
-
-fn store_figures(engine: Arc<Engine>) -> Box<dyn Fn() -> StoreFigures + Send + Sync> {
-    Box::new(move || StoreFigures {
-        journal_sync: engine.syncs(),
-        damaged_blocks: engine.store().damaged_blocks(),
-    })
 }

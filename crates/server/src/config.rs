@@ -10,6 +10,7 @@ mod file;
 mod values;
 mod auth;
 mod kafka;
+mod cluster;
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,10 @@ use punctual_model::{Span, Timestamp};
 use url::Url;
 
 pub use self::auth::{AdminToken, AuthConfig};
+pub use self::cluster::{
+    ClusterConfig, ClusterSecret, CoordinatorKind, CopiesPer, Hidden, IngressConfig, OutletConfig,
+    OutletKind, TimelineConfig, TimelineKind,
+};
 pub use self::file::{ConfigError, ConfigFile, HIDDEN, Source, Written};
 pub use self::kafka::{Advertised, KafkaConfig};
 pub use self::keys::{KEYS, Key, Kind};
@@ -47,6 +52,14 @@ pub struct Config {
     pub auth: AuthConfig,
     /// The embedded store.
     pub store: StoreConfig,
+    /// Where pending messages are.
+    pub timeline: TimelineConfig,
+    /// Where due messages go.
+    pub outlet: OutletConfig,
+    /// What comes from Kafka.
+    pub ingress: IngressConfig,
+    /// Who makes up the cluster.
+    pub cluster: ClusterConfig,
     /// Limits that may be changed.
     pub limits: LimitsConfig,
     /// Topics.
@@ -214,6 +227,10 @@ impl TryFrom<&ConfigFile> for Config {
                 admin_token: file.get_secret("auth.admin_token", AdminToken::read)?,
             },
             store: store(file)?,
+            timeline: cluster::timeline(file)?,
+            outlet: cluster::outlet(file)?,
+            ingress: cluster::ingress(file)?,
+            cluster: cluster::cluster(file)?,
             limits: LimitsConfig {
                 body_bytes_max: file
                     .get("limits.body_bytes_max", |text| bytes(text, 1..=BODY_BYTES_CEILING))?,
@@ -246,6 +263,7 @@ impl TryFrom<&ConfigFile> for Config {
         check_reach(file, &config)?;
         kafka::check_reach(file, &config)?;
         check_traces(file, &config)?;
+        cluster::check(file, &config)?;
         Ok(config)
     }
 }

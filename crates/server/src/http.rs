@@ -46,6 +46,11 @@ mod receive_stream;
 pub(crate) mod consume;
 mod dead;
 mod health;
+#[cfg(feature = "cluster")]
+pub(crate) use self::health::live as answer_live;
 mod stats;
+mod cluster;
+#[cfg(feature = "cluster")]
+mod internal;
 mod metrics;
 mod openapi;

@@ -20,6 +20,8 @@ mod api_versions;
 mod topic_id;
 mod share;
 mod produce;
+#[cfg(feature = "cluster")]
+pub(crate) mod ingress;
 mod fetch;
 mod coordinator;
 mod offsets;

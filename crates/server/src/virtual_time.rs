@@ -12,7 +12,7 @@ use punctual_model::time::TimestampError;
 use punctual_model::{Clock, SystemClock, Timestamp, VirtualClock};
 
 use crate::app::ServeError;
-use crate::config::{Config, ConfigError, Durability, Source};
+use crate::config::{Config, ConfigError, Durability, Source, TimelineKind};
 
 /// The file that marks data of virtual time; it holds the last time shown.
 const MARK: &str = "VIRTUAL";
@@ -42,6 +42,10 @@ impl Config {
         };
         if matches!(self.store.durability, Durability::Interval(_)) {
             let reason = "store.durability must be os or fsync: no interval passes by itself";
+            return Err(refused(reason.to_owned()));
+        }
+        if self.timeline.kind != TimelineKind::Embedded {
+            let reason = "timeline.kind must be embedded: others share that store in real time";
             return Err(refused(reason.to_owned()));
         }
         self.virtual_time = Some(time);

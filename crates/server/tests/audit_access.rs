@@ -59,6 +59,7 @@ fn case(operation: &str) -> (Vec<Before>, (String, Value), &'static str) {
         "PutLevels" => {
             (vec![], ("/v1/levels".into(), json!({"levels": vec!["1s"; 18]})), "levels_put")
         }
+        "PutCluster" => (vec![], ("/v1/cluster".into(), json!({"slots": 1})), "cluster_put"),
         "ResumeTransaction" => (vec![], (String::new(), Value::Null), "transaction_resume"),
         "CreateApp" => (vec![], ("/v1/apps".into(), json!({"key": "new"})), "app_create"),
         "PatchApp" => of_app("", json!({"quotas": {"pending": 5}}), "app_patch"),

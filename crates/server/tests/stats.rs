@@ -77,6 +77,35 @@ fn one_machine_is_all_of_the_cluster() {
     assert_eq!(nodes[0]["address"], server.address.to_string());
     assert_eq!(nodes[0]["slots"], cluster["slots"]["total"]);
     assert_eq!((&cluster["slots"]["unowned"], &nodes[0]["term"]), (&json!(0), &json!(1)));
+    assert!(cluster["assignment"].is_null() && cluster["leader"] == cluster["node"], "{cluster}");
+    let slots = server.get("/v1/cluster?slots=true").json();
+    let only = json!([{"slot": 0, "owner": "single", "term": 1, "next": null}]);
+    assert_eq!(slots["assignment"], only);
+    for query in ["?slots=maybe", "?x=1"] {
+        assert_eq!(server.get(&format!("/v1/cluster{query}")).status, 400, "{query}");
+    }
+}
+
+#[test]
+fn one_machine_has_nothing_to_divide() {
+    let server = Server::start();
+    let put = |json: &str| server.put("/v1/cluster", json);
+    assert_eq!(put(r#"{"slots":1}"#).json()["slots"]["total"], 1, "that is what it has");
+    let refused = put(r#"{"slots":2}"#);
+    assert_eq!((refused.status, refused.code()), (409, "not_a_cluster".to_owned()));
+    for json in [r#"{"slots":0}"#, r#"{"slots":65537}"#, "{}", r#"{"slots":1,"nodes":2}"#] {
+        assert_eq!(put(json).status, 400, "{json}");
+    }
+}
+
+#[test]
+fn nobody_speaks_like_a_node_where_there_is_no_cluster() {
+    let server = Server::start();
+    let secret = [("punctual-cluster-secret", "none")];
+    for method in ["POST", "GET", "PUT"] {
+        let (head, _) = ask(&server, method, "/internal/v1/timeline", &secret, b"\x01\x02\x00");
+        assert_eq!(head.status, 404, "{method}");
+    }
 }
 
 #[test]

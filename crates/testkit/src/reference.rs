@@ -8,7 +8,7 @@ mod revise;
 mod topics;
 mod groups;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,6 +34,8 @@ struct Memory {
     book: Book,
     /// For each lane.
     armed_until: [Timestamp; 2],
+    /// Claimed, and neither settled nor deferred.
+    claimed: BTreeSet<Key>,
     listener: Option<Listener>,
     topics_given: u32,
     topics: BTreeMap<TopicName, Arc<Topic>>,
@@ -72,6 +74,7 @@ impl Reference {
         let mut memory = self.lock();
         memory.book.waiting.values_mut().for_each(|(_, handed_out)| *handed_out = false);
         memory.armed_until = Default::default();
+        memory.claimed.clear();
         memory.listener = None;
         drop(memory);
         self

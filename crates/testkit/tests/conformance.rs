@@ -1,10 +1,12 @@
 //! The conformance suites, run against the simplest implementations: a suite that these do not
 //! pass asks for something that the contract does not say.
 
+use std::sync::Arc;
+
 use punctual_model::ports::{LogPosition, Solo, Topics};
 use punctual_model::{Message, MessageId, Partition, SystemClock, Timestamp, TopicId};
 use punctual_model::{TopicName, TopicSettings};
-use punctual_testkit::conformance::{self, Stage};
+use punctual_testkit::conformance::{self, Company, Stage};
 use punctual_testkit::{ManualClock, Reference};
 
 fn stage() -> Stage<Reference> {
@@ -61,9 +63,28 @@ fn the_reference_has_groups() {
     conformance::groups(Reference::new, Reference::restarted);
 }
 
+/// A cluster with room for one.
+struct Alone {
+    taken: bool,
+}
+
+impl Company for Alone {
+    type Member = Solo;
+
+    const SLOTS: u32 = 1;
+
+    fn join(&mut self) -> Option<Arc<Solo>> {
+        (!std::mem::replace(&mut self.taken, true)).then(|| Arc::new(Solo::default()))
+    }
+
+    fn leave(&mut self, _member: Arc<Solo>) {
+        self.taken = false;
+    }
+}
+
 #[test]
 fn one_machine_alone_is_a_coordinator() {
-    conformance::coordinator(|| Solo);
+    conformance::coordinator(|| Alone { taken: false });
 }
 
 #[test]

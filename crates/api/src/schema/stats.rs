@@ -1,9 +1,11 @@
 //! Figures about the whole broker, and who makes it up.
 
-use super::{Named, Schema, count, list, number, object, span, text, time, truth, word};
+use super::{Named, Schema, count, integer, list, number, object, span, text, time, truth, word};
+use crate::stats::SLOTS_MAX;
 
 pub(super) fn components() -> Named {
-    vec![("Stats", stats()), ("Cluster", cluster())]
+    let asked = object().with("slots", integer(1u32, SLOTS_MAX)).closed();
+    vec![("Stats", stats()), ("Cluster", cluster()), ("ClusterAsked", asked)]
 }
 
 fn counts(names: &[&str]) -> Schema {
@@ -61,9 +63,18 @@ fn cluster() -> Schema {
         .with("state", word(["up"]))
         .with("slots", count())
         .with("term", count());
+    let assigned = object()
+        .with("slot", count())
+        .with("owner", text().or_null())
+        .with("term", count())
+        .with("next", text().or_null());
+    let memory = counts(&["slots", "entries", "bytes"]).with("frontier", time().or_null());
     object()
-        .with("mode", word(["single"]))
+        .with("mode", word(["single", "cluster"]))
         .with("node", text())
+        .with("leader", text().or_null())
         .with("nodes", list(node))
-        .with("slots", counts(&["total", "unowned"]))
+        .with("slots", counts(&["total", "wanted", "unowned", "moving", "retired"]))
+        .may("assignment", list(assigned).about("Only if the query says `slots=true`."))
+        .may("memory", memory.about("What this machine has in memory of a shared timeline."))
 }

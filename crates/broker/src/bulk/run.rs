@@ -276,7 +276,9 @@ impl<T: Timeline> Runner<'_, T> {
         for _ in 0..BUSY_TRIES {
             self.worker.check()?;
             match step() {
-                Err(StoreError::Busy) => self.worker.pause(BUSY_WAIT),
+                Err(StoreError::Busy | StoreError::Unavailable(_) | StoreError::Elsewhere) => {
+                    self.worker.pause(BUSY_WAIT);
+                }
                 answer => return Ok(answer?),
             }
         }

@@ -180,16 +180,22 @@ impl Consumer {
     }
 
     /// A message failed with somebody who did not take it from the group. It comes again through
-    /// the group, or is a dead letter. Blocks.
+    /// the group, or is a dead letter. What it has been through before counts, if it came with that.
+    /// Blocks.
     ///
     /// # Errors
     /// As the store says.
-    pub fn retry(&self, failed: FailedMessage) -> Result<RetryOutcome, GroupError> {
+    pub fn retry(&self, mut failed: FailedMessage) -> Result<RetryOutcome, GroupError> {
         let core = &self.running.core;
         let (group, now) = (self.group(), core.time.read());
         let error = failed.error.as_deref().and_then(error_text);
-        let mut failures =
-            Failures { failed: failed.attempt.saturating_sub(1), ..Failures::default() };
+        let before = History::gather(&mut failed.message);
+        let known = before.as_ref().map_or(0, |history| history.failed);
+        let mut failures = Failures {
+            failed: failed.attempt.saturating_sub(1).max(known),
+            first_error: before.as_ref().and_then(|history| history.first_error.clone()),
+            last_error: None,
+        };
         failures.add(error);
         let attempts_max = super::open::attempts_max(&failed.message);
         let exhausted = is_exhausted(&group, attempts_max, &failures);
@@ -201,7 +207,9 @@ impl Consumer {
         } else {
             (group.retry, due, None)
         };
-        let history = self.history_of(&failed, &group, failures, reason, now.timestamp());
+        let origin = before.unwrap_or_else(|| self.origin_of(&failed, &group, now.timestamp()));
+        let Failures { failed: count, first_error, last_error } = failures;
+        let history = History { failed: count, first_error, last_error, reason, ..origin };
         let entry = moved(topic, due, failed.message, &history);
         block_on(core.groups.apply(Vec::new(), vec![entry]))?;
         if let Some(reason) = reason {
@@ -212,14 +220,8 @@ impl Consumer {
         Ok(RetryOutcome::Requeued(due))
     }
 
-    fn history_of(
-        &self,
-        failed: &FailedMessage,
-        group: &Group,
-        failures: Failures,
-        reason: Option<Reason>,
-        now: Timestamp,
-    ) -> History {
+    /// Who a message was that has been through nothing yet, as far as that is known.
+    fn origin_of(&self, failed: &FailedMessage, group: &Group, now: Timestamp) -> History {
         let first = Partition::new(0).expect("every topic has a partition 0");
         let partition = failed.partition.or(failed.id.map(|id| id.partition)).unwrap_or(first);
         // Nobody knows its id: one that no message of the broker has.
@@ -232,10 +234,10 @@ impl Consumer {
             offset: failed.offset.unwrap_or_default(),
             due: id.key.due,
             delivered_at: id.key.due,
-            failed: failures.failed,
-            first_error: failures.first_error,
-            last_error: failures.last_error,
-            reason,
+            failed: 0,
+            first_error: None,
+            last_error: None,
+            reason: None,
         }
     }
 

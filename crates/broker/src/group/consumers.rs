@@ -231,7 +231,7 @@ impl Consumers {
         if !self.inner.core.bounds.auto_create() {
             return Err(GroupError::TopicNotFound);
         }
-        topics.put(name, TopicSettings::default()).map_err(|error| match error {
+        topics.make(name, TopicSettings::default()).map_err(|error| match error {
             TopicError::Store(error) => GroupError::Store(error),
             TopicError::TooMany => GroupError::TooMany,
             TopicError::NotFound | TopicError::CannotShrink(_) | TopicError::Reserved => {
@@ -303,12 +303,24 @@ impl Consumers {
             groups.retain(|running| known.contains_key(&running.id));
             !groups.is_empty()
         });
+        let mut changed = Vec::new();
         for group in &groups {
             if let Some(topic) = self.inner.core.topics.by_id(group.topic) {
-                table.get(&self.inner.core, &topic, group);
+                let running = table.get(&self.inner.core, &topic, group);
+                if running.group() != *group {
+                    changed.push(running);
+                }
             }
         }
         drop(table);
+        for running in changed {
+            // Read once more: it may have been changed here since the list was made.
+            let (topic, name) = (running.group().topic, running.group().name.clone());
+            let stored = self.inner.core.groups.by_name(topic, &name);
+            if let Some(stored) = stored.filter(|stored| stored.id == running.id) {
+                running.change(stored);
+            }
+        }
         gone.iter().for_each(|running| running.end());
         self.inner.watchers.wake_all();
         self.inner.arrivals.wake_all();

@@ -117,6 +117,25 @@ impl History {
         Some(history)
     }
 
+    /// Takes the history off a message that was read elsewhere and is sent back: its headers may be
+    /// in another order by then, and others among them. `None`, and the message as it was, when it
+    /// has none.
+    pub fn gather(message: &mut Message) -> Option<Self> {
+        let mut places = [0; NAMES.len()];
+        for (place, name) in places.iter_mut().zip(NAMES) {
+            *place = message.headers.iter().rposition(|header| header.name == name)?;
+        }
+        let trailer: Vec<Header> =
+            places.iter().filter_map(|place| message.headers.get(*place)).cloned().collect();
+        let history = Self::read(&trailer)?;
+        let mut place = 0;
+        message.headers.retain(|_| {
+            place += 1;
+            !places.contains(&(place - 1))
+        });
+        Some(history)
+    }
+
     fn read(trailer: &[Header]) -> Option<Self> {
         let mut texts = [""; NAMES.len()];
         for ((header, name), text) in trailer.iter().zip(NAMES).zip(&mut texts) {
@@ -222,6 +241,40 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_history_is_gathered_in_whatever_order_it_comes_back(
+            history in any_history(),
+            mut message in any_message(),
+            turns in 0usize..40,
+        ) {
+            message.headers.retain(|header| !NAMES.contains(&header.name.as_str()));
+            let own = message.clone();
+            history.attach(&mut message);
+            message.headers.push(Header { name: "punctual-id".to_owned(), value: "x".into() });
+            let length = message.headers.len();
+            message.headers.rotate_left(turns % length);
+            prop_assert_eq!(History::gather(&mut message), Some(history));
+            let mut left = message.headers;
+            left.retain(|header| header.name != "punctual-id");
+            let name = |header: &Header| (header.name.clone(), header.value.clone());
+            left.sort_by_key(name);
+            let mut own = own.headers;
+            own.retain(|header| header.name != "punctual-id");
+            own.sort_by_key(name);
+            prop_assert_eq!(left, own);
+        }
+
+        #[test]
+        fn a_message_without_a_whole_history_stays_as_it_was(history in any_history(), sent in any_message(), missing in 0..NAMES.len()) {
+            let mut message = sent;
+            message.headers.retain(|header| !NAMES.contains(&header.name.as_str()));
+            history.attach(&mut message);
+            message.headers.retain(|header| header.name != NAMES[missing]);
+            let before = message.clone();
+            prop_assert_eq!(History::gather(&mut message), None);
+            prop_assert_eq!(message, before);
+        }
+
         #[test]
         fn a_history_survives_behind_any_headers(history in any_history(), sent in any_message()) {
             let mut message = sent.clone();

@@ -471,7 +471,9 @@ impl Worker {
                 return Err(StoreError::Closed.into());
             }
             match step() {
-                Err(GroupError::Store(StoreError::Busy)) => self.pause(),
+                Err(GroupError::Store(
+                    StoreError::Busy | StoreError::Unavailable(_) | StoreError::Elsewhere,
+                )) => self.pause(),
                 answer => return Ok(answer?),
             }
         }

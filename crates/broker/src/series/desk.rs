@@ -80,7 +80,7 @@ fn run<T: Timeline>(keeper: &Keeper<T>, queue: &Queue) -> Result<(), StoreError>
         while batch.len() > 0 {
             let mut together: Vec<Armed> = batch.by_ref().take(TOGETHER_MAX).collect();
             while let Err(Unhandled { error, left }) = block_on(keeper.handle(together)) {
-                if !matches!(error, StoreError::Full | StoreError::Busy) {
+                if !error.passes() {
                     return Err(error);
                 }
                 if queue.pause(RETRY_WAIT) {

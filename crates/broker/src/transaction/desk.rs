@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use futures_channel::oneshot;
 use parking_lot::Mutex;
 use punctual_model::ports::{Armed, StoreError, Timeline, Topics};
-use punctual_model::{GroupName, MessageId, TopicId};
+use punctual_model::{GroupName, MessageId, Timestamp, TopicId};
 
 use super::keep::Inbox;
-use super::ready::{Ready, Way};
+use super::ready::{Ready, Waiting, Way};
 use super::record::Stored;
 use crate::control::Handler;
 use crate::group::Available;
@@ -120,6 +120,28 @@ impl<T: Timeline> Desk<T> {
     /// first, then ask for [`checks`](Self::checks), then wait.
     pub fn available(&self, producer_group: &GroupName) -> Available {
         self.inner.ready.available(Way::Call(producer_group.clone()))
+    }
+
+    /// Up to `max` transactions of that group that have a check ready here, and since when. They
+    /// stay: another broker over the same timeline may let them wait there too
+    /// ([`also_ready`](Self::also_ready)), and only one of them hands the check out.
+    #[must_use]
+    pub fn ready_here(
+        &self,
+        producer_group: &GroupName,
+        max: usize,
+    ) -> Vec<(Timestamp, MessageId)> {
+        let ready = self.inner.ready.look(&Way::Call(producer_group.clone()), max);
+        ready.into_iter().map(|waiting| (waiting.since, waiting.id)).collect()
+    }
+
+    /// These transactions of that group have a check ready at another broker over the same timeline:
+    /// whoever waits here may take it as well. One that was taken there meanwhile is found to be so
+    /// before it is handed out.
+    pub fn also_ready(&self, producer_group: &GroupName, ready: Vec<(Timestamp, MessageId)>) {
+        for (since, id) in ready.into_iter().take(self.inner.ready.room()) {
+            self.inner.ready.insert(Way::Call(producer_group.clone()), Waiting { since, id });
+        }
     }
 
     /// Ready when there may be a check for a URL.

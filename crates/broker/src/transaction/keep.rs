@@ -118,8 +118,8 @@ impl<T: Timeline> Inner<T> {
             after = match block_on(self.search_page(after)) {
                 Ok(None) => return Ok(()),
                 Ok(next) => next,
-                Err(StoreError::Full | StoreError::Busy) if self.inbox.pause() => after,
-                Err(StoreError::Full | StoreError::Busy) => return Ok(()),
+                Err(error) if error.passes() && self.inbox.pause() => after,
+                Err(error) if error.passes() => return Ok(()),
                 Err(error) => return Err(error),
             };
             if self.inbox.is_stopped() {
@@ -173,7 +173,7 @@ impl<T: Timeline> Inner<T> {
                 }
                 // Somebody has changed this one: what it is now falls due by itself.
                 Ok(Revised::Refused { index, .. }) => drop(steps.remove(index)),
-                Err(StoreError::Full | StoreError::Busy) => {
+                Err(error) if error.passes() => {
                     if !self.inbox.pause() {
                         return Ok(false);
                     }

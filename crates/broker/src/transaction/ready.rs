@@ -95,6 +95,20 @@ impl Ready {
         taken
     }
 
+    /// Up to `max` of those that have waited longest, which stay. As whoever looks may leave them to
+    /// others, one more who waits is woken.
+    pub(super) fn look(&self, way: &Way, max: usize) -> Vec<Waiting> {
+        let inner = self.inner.lock();
+        let Some(queue) = inner.queues.get(way) else { return Vec::new() };
+        let seen: Vec<Waiting> = queue.waiting.iter().take(max).copied().collect();
+        let waiters = Arc::clone(&queue.waiters);
+        drop(inner);
+        if !seen.is_empty() {
+            waiters.wake(1);
+        }
+        seen
+    }
+
     /// It waits no more.
     pub(super) fn remove(&self, id: MessageId) {
         let mut inner = self.inner.lock();

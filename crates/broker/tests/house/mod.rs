@@ -21,7 +21,7 @@ use punctual_broker::{Broker, Options, Parts, Request, Scheduled, When};
 use punctual_engine::disk::RealDisk;
 use punctual_engine::{Durability, Engine};
 use punctual_model::ports::{
-    Armed, Delivered, Groups, LogPosition, Outlet, StoreError, Timeline, Topics,
+    Armed, Delivered, Groups, LogPosition, Outlet, StoreError, Timeline, Topics, Untaken,
 };
 use punctual_model::{
     Clock, Message, MessageId, Partition, Span, SystemClock, Timestamp, TopicName, TopicSettings,
@@ -221,14 +221,14 @@ impl<S> Gate<S> {
 }
 
 impl<S: Outlet> Outlet for Gate<S> {
-    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<Vec<Untaken>, StoreError> {
         let shown = wall();
         for armed in batch {
             assert!(armed.key.due <= shown, "due {} delivered at {shown}", armed.key.due);
         }
         let mood = self.state.lock().mood.clone();
         match mood {
-            Mood::Open => self.inner.deliver(batch, now).await?,
+            Mood::Open => drop(self.inner.deliver(batch, now).await?),
             Mood::Panic => panic!("told to panic"),
             Mood::Refuse(error) => {
                 self.state.lock().refused += 1;
@@ -238,6 +238,6 @@ impl<S: Outlet> Outlet for Gate<S> {
         }
         self.state.lock().taken.extend(batch.iter().map(Armed::id));
         self.changed.notify_all();
-        Ok(())
+        Ok(Vec::new())
     }
 }

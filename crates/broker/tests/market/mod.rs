@@ -24,7 +24,7 @@ use punctual_broker::{Broker, Options, Parts, Request, When};
 use punctual_model::group::{Group, GroupChange, Placed, RetryPolicy, Source, Standing, Start};
 use punctual_model::ports::{
     Armed, Delivered, GroupError, Groups, LogPosition, Outlet, Pulled, StoreError, TopicError,
-    Topics,
+    Topics, Untaken,
 };
 use punctual_model::{
     Entry, GroupId, GroupName, GroupSettings, Message, MessageId, Partition, Span, Timestamp,
@@ -224,7 +224,7 @@ pub(crate) struct Punctual {
 }
 
 impl Outlet for Punctual {
-    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<Vec<Untaken>, StoreError> {
         let shown = self.clock.now();
         for armed in batch {
             assert!(armed.key.due <= shown, "due {} delivered at {shown}", armed.key.due);

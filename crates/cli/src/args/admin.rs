@@ -59,6 +59,22 @@ pub(crate) enum TopOrder {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum ClusterCommand {
+    /// Show the nodes, and what each of them has
+    Show {
+        /// Show who has which slot
+        #[arg(long)]
+        slots: bool,
+    },
+    /// Change the cluster while it runs
+    Set {
+        /// Number of slots, 1 to 65536; those past it end when nothing is pending in them any more
+        #[arg(long, value_name = "N")]
+        slots: u64,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum TimeCommand {
     /// Show what time it is for the server
     Show,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::pending::topic_path;
 use super::{PAGE_MESSAGES_MAX, Session, shown_body};
-use crate::args::{ReadOptions, TimeCommand};
+use crate::args::{ClusterCommand, ReadOptions, TimeCommand};
 use crate::output::{Column, Table, field, fields, line, say};
 
 impl Session {
@@ -28,8 +28,14 @@ impl Session {
         line(&format!("{}{note}", field(&answer, "now")))
     }
 
-    pub(super) fn cluster(&self) -> anyhow::Result<()> {
-        let answer = self.client.get("/v1/cluster")?;
+    pub(super) fn cluster(&self, command: Option<ClusterCommand>) -> anyhow::Result<()> {
+        let answer = match command.unwrap_or(ClusterCommand::Show { slots: false }) {
+            ClusterCommand::Show { slots: false } => self.client.get("/v1/cluster")?,
+            ClusterCommand::Show { slots: true } => self.client.get("/v1/cluster?slots=true")?,
+            ClusterCommand::Set { slots } => {
+                self.client.put("/v1/cluster", &json!({"slots": slots}))?
+            }
+        };
         if self.json {
             return line(&answer.to_string());
         }
@@ -51,10 +57,24 @@ impl Session {
             table.row(cells.map(|name| field(node, name)).into());
         }
         table.print()?;
-        let slots = &answer["slots"];
-        let [mode, total, unowned] =
-            [field(&answer, "mode"), field(slots, "total"), field(slots, "unowned")];
-        line(&format!("mode {mode}, {total} slots, {unowned} without an owner"))
+        self.assignment(&answer["assignment"])?;
+        line(&summary(&answer))
+    }
+
+    /// Who has which slot, if the server told.
+    fn assignment(&self, slots: &Value) -> anyhow::Result<()> {
+        let Some(slots) = slots.as_array() else { return Ok(()) };
+        let mut table = Table::new(&[
+            Column::Number("SLOT"),
+            Column::Whole("OWNER"),
+            Column::Number("TERM"),
+            Column::Whole("NEXT"),
+        ]);
+        for slot in slots {
+            table.row(["slot", "owner", "term", "next"].map(|name| field(slot, name)).into());
+        }
+        line("")?;
+        table.print()
     }
 
     pub(super) fn stats(&self) -> anyhow::Result<()> {
@@ -139,6 +159,30 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// A cluster in a line.
+fn summary(answer: &Value) -> String {
+    let slots = &answer["slots"];
+    let [mode, leader] = [field(answer, "mode"), field(answer, "leader")];
+    let [total, unowned] = [field(slots, "total"), field(slots, "unowned")];
+    let slot = if total == "1" { "slot" } else { "slots" };
+    let mut summary = format!("mode {mode}, {total} {slot}, {unowned} without an owner");
+    // What was asked for comes about step by step.
+    let on_the_way = |name: &str| match name {
+        "wanted" => slots["wanted"] != slots["total"],
+        name => slots[name].as_u64().unwrap_or(0) > 0,
+    };
+    for (name, words) in [("moving", "on their way"), ("retired", "to end"), ("wanted", "wanted")] {
+        if on_the_way(name) {
+            summary.push_str(&format!(", {} {words}", field(slots, name)));
+        }
+    }
+    if answer["mode"] != "single" {
+        let leader = if leader == "-" { "nobody".to_owned() } else { leader };
+        summary.push_str(&format!(", led by {leader}"));
+    }
+    summary
 }
 
 const READ: &[Column] = &[

@@ -57,6 +57,7 @@ fn on_refusal(refusal: &Refusal, client: &Client) -> Option<String> {
         "quota_exceeded" => {
             "`punctual apps show APP` shows the quotas; wait, or raise one with `punctual apps set`"
         }
+        "not_a_cluster" => "slots are divided among nodes that share a timeline: docs/CLUSTER.md",
         "not_virtual_time" => "time moves by hand only where the server runs with --virtual-time",
         _ => return None,
     };

@@ -2,11 +2,25 @@
 //!
 //! A program whose language is not on the machine says so and is left out; in CI that is a failure.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 /// What a script answers where the language of a program is not there.
 const NOT_THERE: i32 = 3;
+
+/// A program that finds its own libraries: cargo tells those who run tests where those of the build are,
+/// a librdkafka among them, and others would take it for theirs.
+fn program(path: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(path);
+    command.env_remove("LD_LIBRARY_PATH");
+    command
+}
+
+/// The Kafka client of the machine.
+pub fn kcat() -> Command {
+    program("kcat")
+}
 
 /// A call of a script in the directory `scripts`.
 #[derive(Debug)]
@@ -18,7 +32,7 @@ pub struct Foreign {
 impl Foreign {
     pub fn new(script: &str, arguments: &[&str]) -> Self {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts").join(script);
-        let mut command = Command::new(path);
+        let mut command = program(path);
         command.args(arguments).env("CARGO_TARGET_DIR", target_dir());
         Self { command, what: format!("{script} {}", arguments.join(" ")) }
     }

@@ -46,6 +46,13 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Waits at most so long for an answer.
+    pub fn patience(self, longest: Duration) -> io::Result<Self> {
+        self.stream.get_ref().set_read_timeout(Some(longest))?;
+        self.stream.get_ref().set_write_timeout(Some(longest))?;
+        Ok(self)
+    }
+
     pub fn get(&mut self, path: &str) -> io::Result<Answer> {
         self.call("GET", path, None)
     }

@@ -14,9 +14,10 @@ use super::http::Client;
 /// How to start the program.
 #[derive(Clone, Debug)]
 pub struct Launch {
+    program: PathBuf,
     data: PathBuf,
     http: SocketAddr,
-    kafka: SocketAddr,
+    kafka: Option<SocketAddr>,
     variables: Vec<(String, String)>,
     config: Option<PathBuf>,
 }
@@ -24,7 +25,8 @@ pub struct Launch {
 impl Launch {
     pub fn on(data: impl AsRef<Path>) -> Self {
         let (data, any) = (data.as_ref().to_owned(), SocketAddr::from(([127, 0, 0, 1], 0)));
-        Self { data, http: any, kafka: any, variables: Vec::new(), config: None }
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_punctual"));
+        Self { program, data, http: any, kafka: Some(any), variables: Vec::new(), config: None }
     }
 
     /// Listens at an address that must be free, instead of one that the system chooses.
@@ -35,7 +37,19 @@ impl Launch {
 
     /// Listens for Kafka clients at an address that must be free.
     pub fn kafka_at(mut self, address: SocketAddr) -> Self {
-        self.kafka = address;
+        self.kafka = Some(address);
+        self
+    }
+
+    /// Says nothing about a listener for Kafka clients.
+    pub fn without_kafka(mut self) -> Self {
+        self.kafka = None;
+        self
+    }
+
+    /// Another build of the program.
+    pub fn program(mut self, path: impl AsRef<Path>) -> Self {
+        self.program = path.as_ref().to_owned();
         self
     }
 
@@ -54,9 +68,10 @@ impl Launch {
     /// Starts it without waiting for it to be ready.
     pub fn spawn(&self) -> Process {
         let started = Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_punctual"))
+        let mut child = Command::new(&self.program)
             .args(["serve", "--http", &self.http.to_string()])
-            .args(["--kafka", &self.kafka.to_string(), "--data"])
+            .args(self.kafka.iter().flat_map(|at| ["--kafka".to_owned(), at.to_string()]))
+            .arg("--data")
             .arg(&self.data)
             .args(self.config.iter().flat_map(|path| ["--config".as_ref(), path.as_os_str()]))
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
@@ -195,6 +210,13 @@ impl Process {
     /// Waits for it to end by itself.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         super::wait_for("the process to end", || self.child.try_wait().unwrap()).0
+    }
+
+    /// Fails when it has panicked.
+    pub fn check_panics(&self) {
+        let log = self.log.lock().unwrap();
+        let found: Vec<&String> = log.iter().filter(|line| line.contains("panicked")).collect();
+        assert!(found.is_empty(), "{found:#?}");
     }
 
     /// Fails when it has reported an error or has panicked.

@@ -11,7 +11,7 @@ use punctual_model::group::{
 use punctual_model::ports::{
     ArmLimit, Armed, CancelOutcome, Delivered, Forecast, Found, GroupError, Groups, LogBounds,
     LogPosition, Order, Outlet, PendingPage, PendingQuery, Pulled, Revised, StoreError, Timeline,
-    Topic, TopicError, Topics,
+    Topic, TopicError, Topics, Untaken,
 };
 use punctual_model::{
     DelayLevels, Entry, Lane, MessageId, Partition, Sequence, Timestamp, TopicId, TopicName,
@@ -115,8 +115,16 @@ impl Timeline for Engine {
     }
 
     async fn settle(&self, batch: &[Armed]) -> Result<(), StoreError> {
-        self.shared.store.settle(batch);
-        Ok(())
+        self.shared.store.settle(batch)
+    }
+
+    async fn defer(&self, batch: Vec<(Armed, Timestamp)>) -> Result<(), StoreError> {
+        let outcome = self.shared.store.defer(&batch, self.now());
+        // What was put aside to be written out wants room.
+        if self.shared.store.needs_flush() {
+            self.shared.upkeep_due.notify_one();
+        }
+        outcome
     }
 
     async fn release(&self, batch: &[Armed]) -> Result<(), StoreError> {
@@ -163,8 +171,10 @@ fn store_refusal(error: CommitError) -> StoreError {
 }
 
 impl Outlet for Engine {
-    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
-        self.shared.store.deliver(batch, now)
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<Vec<Untaken>, StoreError> {
+        self.shared.store.deliver(batch, now)?;
+        // A log takes what it is given.
+        Ok(Vec::new())
     }
 }
 

@@ -4,16 +4,15 @@
 pub(crate) mod progress;
 pub(crate) mod stored;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use punctual_model::group::{
-    Group, GroupChange, GroupId, GroupName, GroupSettings, Note, Placed, Source,
-};
-use punctual_model::limits::{GROUPS_MAX, GROUPS_PER_TOPIC_MAX};
-use punctual_model::ports::{Delivered, GroupError};
+use punctual_model::catalogue::GroupCatalogue;
+use punctual_model::group::{Group, GroupChange, GroupId, Note, Placed, Source};
+use punctual_model::ports::Delivered;
+use punctual_model::stored::group;
 use punctual_model::{Partition, TopicId};
 
 use crate::codec::{self, Malformed};
@@ -22,55 +21,16 @@ use crate::groups::progress::{Met, Progress, Stray};
 /// The groups there are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
-    by_id: BTreeMap<GroupId, Arc<Group>>,
-    by_name: BTreeMap<(TopicId, GroupName), GroupId>,
+    pub(crate) known: GroupCatalogue,
     /// A source that is not here is at its beginning.
     progress: HashMap<Source, Progress>,
-    next: u32,
 }
 
 impl Groups {
-    /// The group of that number.
-    pub(crate) fn by_id(&self, id: GroupId) -> Option<Arc<Group>> {
-        self.by_id.get(&id).cloned()
-    }
-
-    /// The group of that name.
-    pub(crate) fn by_name(&self, topic: TopicId, name: &GroupName) -> Option<Arc<Group>> {
-        self.by_name.get(&(topic, name.clone())).and_then(|id| self.by_id(*id))
-    }
-
-    /// All groups, by topic and name.
-    pub(crate) fn list(&self) -> Vec<Arc<Group>> {
-        self.by_name.values().filter_map(|id| self.by_id(*id)).collect()
-    }
-
-    /// The groups of a topic.
-    pub(crate) fn of_topic(&self, topic: TopicId) -> Vec<Arc<Group>> {
-        self.by_id.values().filter(|group| group.topic == topic).cloned().collect()
-    }
-
-    /// A new group as it would be, with these topics of its own.
-    ///
-    /// # Errors
-    /// [`GroupError::TooMany`].
-    pub(crate) fn plan(
-        &self,
-        topic: TopicId,
-        name: &GroupName,
-        settings: GroupSettings,
-        (retry, dead): (TopicId, TopicId),
-    ) -> Result<Group, GroupError> {
-        if self.by_id.len() >= GROUPS_MAX || self.of_topic(topic).len() >= GROUPS_PER_TOPIC_MAX {
-            return Err(GroupError::TooMany);
-        }
-        Ok(Group { id: GroupId(self.next), topic, name: name.clone(), retry, dead, settings })
-    }
-
     /// Adds a group that starts at these offsets, or changes the settings of one that is there.
     pub(crate) fn put(&mut self, group: Group, starts: &[u64]) -> Arc<Group> {
-        self.next = self.next.max(group.id.0 + 1);
-        if !self.by_id.contains_key(&group.id) {
+        let (group, is_new) = self.known.put(group);
+        if is_new {
             for (number, &start) in (0..).zip(starts).filter(|(_, start)| **start > 0) {
                 if let Some(partition) = Partition::new(number) {
                     let source = Source { group: group.id, topic: group.topic, partition };
@@ -78,24 +38,20 @@ impl Groups {
                 }
             }
         }
-        let group = Arc::new(group);
-        self.by_name.insert((group.topic, group.name.clone()), group.id);
-        self.by_id.insert(group.id, Arc::clone(&group));
         group
     }
 
     /// Removes a group; its number is not given again.
     pub(crate) fn delete(&mut self, id: GroupId) -> Option<Arc<Group>> {
-        let group = self.by_id.remove(&id)?;
-        self.by_name.remove(&(group.topic, group.name.clone()));
+        let group = self.known.delete(id)?;
         self.progress.retain(|source, _| source.group != id);
         Some(group)
     }
 
     /// Whether the group may read this partition at all.
     pub(crate) fn reads(&self, source: Source) -> bool {
-        self.by_id
-            .get(&source.group)
+        self.known
+            .by_id(source.group)
             .is_some_and(|group| [group.topic, group.retry, group.dead].contains(&source.topic))
     }
 
@@ -198,7 +154,7 @@ impl Groups {
     /// they go with the retention of their topic.
     pub(crate) fn floors(&self) -> Floors {
         let mut floors = Floors::default();
-        for group in self.by_id.values() {
+        for group in self.known.by_number() {
             floors.groups.entry(group.topic).or_default().push(group.id);
             floors.groups.entry(group.retry).or_default().push(group.id);
         }
@@ -214,10 +170,11 @@ impl Groups {
 
     /// Appends the stored form of everything.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        out.extend_from_slice(&self.next.to_le_bytes());
-        codec::put_varint(out, self.by_id.len() as u64);
-        for group in self.by_id.values() {
-            stored::encode_group(out, group);
+        out.extend_from_slice(&self.known.next().to_le_bytes());
+        let groups = self.known.by_number();
+        codec::put_varint(out, groups.len() as u64);
+        for group in groups {
+            group::encode_group(out, group);
         }
         codec::put_varint(out, self.progress.len() as u64);
         let mut sources: Vec<&Source> = self.progress.keys().collect();
@@ -236,9 +193,10 @@ impl Groups {
     /// # Errors
     /// [`Malformed`] for anything else.
     pub(crate) fn decode(rest: &mut &[u8]) -> Result<Self, Malformed> {
-        let mut groups = Self { next: codec::get_u32(rest)?, ..Self::default() };
+        let known = GroupCatalogue::new(codec::get_u32(rest)?);
+        let mut groups = Self { known, ..Self::default() };
         for _ in 0..codec::get_length(rest)? {
-            groups.put(stored::decode_group(rest)?, &[]);
+            groups.put(group::decode_group(rest)?, &[]);
         }
         for _ in 0..codec::get_length(rest)? {
             let source = stored::get_source(rest)?;
@@ -272,6 +230,8 @@ impl Floors {
 
 #[cfg(test)]
 mod tests {
+    use punctual_model::group::{GroupName, GroupSettings};
+
     use punctual_model::Sequence;
     use punctual_model::group::{Committed, Mark};
 

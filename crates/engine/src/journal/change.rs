@@ -15,26 +15,17 @@
 //! names      topic u32 · partition u16 · count u32 · (offset u64 · due u64 · sequence u64 · topic u32 ·
 //!            partition u16)…: messages that offsets of a log stand for
 //! trim       topic u32 · partition u16 · the offset at which the log starts u64
-//! topic      id u32 · partitions u16 · retention u64 · retention bytes u64 · name · kind u8 · partitions for keys u16 ·
-//!            default ttl u64 · backlog messages u64 · backlog bytes u64 · overflow u8 · settings
-//! settings   length u32 · (tag u8 · length u32 · value)…
 //! ```
-//!
-//! Topics of format 1 end behind the name, those of format 2 behind the overflow.
-
-mod settings;
 
 use std::collections::HashSet;
 use std::ops::Range;
 
 use bytes::Bytes;
 use punctual_model::group::{Group, GroupChange, GroupId};
-use punctual_model::levels::LEVELS;
-use punctual_model::limits::PARTITIONS_MAX;
 use punctual_model::ports::{LogPosition, Topic};
+use punctual_model::stored::{group, topic};
 use punctual_model::{
-    Backlog, DelayLevels, Entry, Key, Lane, MessageId, Overflow, Partition, Sequence, Span,
-    Timestamp, TopicId, TopicKind, TopicName, TopicSettings,
+    DelayLevels, Entry, Key, Lane, MessageId, Partition, Sequence, Timestamp, TopicId,
 };
 
 use crate::codec::{self, Malformed};
@@ -66,7 +57,6 @@ const APPEND_FRONT: usize = 4 + 1 + 4 + 2;
 pub const NAME_BYTES: usize = 8 + record::LINK_BYTES;
 /// Bytes before the first entry of a schedule: length, kind, first sequence, count.
 const SCHEDULE_FRONT: usize = 4 + 1 + 8 + 4;
-const FOREVER: u64 = u64::MAX;
 
 /// Entries of one lane in their stored form, ready for the journal but for their sequence numbers.
 #[derive(Debug)]
@@ -204,7 +194,7 @@ pub fn put_supersede(out: &mut Vec<u8>, entries: &[(Key, TopicId)]) {
 
 /// Appends the delay levels.
 pub fn put_levels(out: &mut Vec<u8>, levels: &DelayLevels) {
-    put_change(out, PUT_LEVELS, |out| encode_levels(out, levels));
+    put_change(out, PUT_LEVELS, |out| topic::encode_levels(out, levels));
 }
 
 fn put_ends(out: &mut Vec<u8>, kind: u8, messages: &[(Key, TopicId)]) {
@@ -220,7 +210,7 @@ fn put_ends(out: &mut Vec<u8>, kind: u8, messages: &[(Key, TopicId)]) {
 
 /// Appends the making or changing of a topic.
 pub fn put_topic(out: &mut Vec<u8>, topic: &Topic) {
-    put_change(out, PUT_TOPIC, |out| encode_topic(out, topic));
+    put_change(out, PUT_TOPIC, |out| topic::encode_topic(out, topic));
 }
 
 /// Appends the removal of a topic.
@@ -231,7 +221,7 @@ pub fn put_delete(out: &mut Vec<u8>, topic: TopicId) {
 /// Appends the making or changing of a group. `starts` are the offsets at which it begins.
 pub fn put_group(out: &mut Vec<u8>, group: &Group, starts: &[u64]) {
     put_change(out, PUT_GROUP, |out| {
-        stored::encode_group(out, group);
+        group::encode_group(out, group);
         let count = u16::try_from(starts.len()).expect("a topic has at most PARTITIONS_MAX");
         out.extend_from_slice(&count.to_le_bytes());
         for start in starts {
@@ -335,113 +325,6 @@ fn put_change(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// The stored form of a topic, also used by the checkpoint.
-pub fn encode_topic(out: &mut Vec<u8>, topic: &Topic) {
-    let settings = &topic.settings;
-    out.extend_from_slice(&topic.id.get().to_le_bytes());
-    out.extend_from_slice(&settings.partitions.to_le_bytes());
-    put_limit(out, settings.retention.map(Span::as_millis));
-    put_limit(out, settings.retention_bytes);
-    codec::put_bytes(out, topic.name.as_str().as_bytes());
-    out.push(match topic.kind {
-        TopicKind::Plain => 0,
-        TopicKind::Retry => 1,
-        TopicKind::Dead => 2,
-    });
-    out.extend_from_slice(&topic.key_partitions.to_le_bytes());
-    put_limit(out, settings.default_ttl.map(Span::as_millis));
-    put_limit(out, settings.max_backlog.messages);
-    put_limit(out, settings.max_backlog.bytes);
-    out.push(match settings.overflow {
-        Overflow::Refuse => 0,
-        Overflow::DropOldest => 1,
-        Overflow::DeadLetterNewest => 2,
-    });
-    settings::encode(out, settings);
-}
-
-/// The stored form of delay levels, also used by the checkpoint.
-pub fn encode_levels(out: &mut Vec<u8>, levels: &DelayLevels) {
-    for delay in levels.delays() {
-        out.extend_from_slice(&delay.as_millis().to_le_bytes());
-    }
-}
-
-/// Reads what [`encode_levels`] wrote.
-///
-/// # Errors
-/// [`Malformed`] for anything else.
-pub fn decode_levels(rest: &mut &[u8]) -> Result<DelayLevels, Malformed> {
-    let mut delays = [Span::default(); LEVELS];
-    for delay in &mut delays {
-        *delay = Span::from_millis(codec::get_u64(rest)?);
-    }
-    Ok(DelayLevels::new(delays))
-}
-
-/// Reads what [`encode_topic`] wrote.
-///
-/// # Errors
-/// [`Malformed`] for anything else.
-pub fn decode_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
-    let mut topic = decode_topic_2(rest)?;
-    settings::decode(rest, &mut topic.settings)?;
-    Ok(topic)
-}
-
-/// Reads a topic as format 2 had it.
-///
-/// # Errors
-/// [`Malformed`] for anything else.
-pub fn decode_topic_2(rest: &mut &[u8]) -> Result<Topic, Malformed> {
-    let mut topic = decode_old_topic(rest)?;
-    topic.kind = match codec::get_u8(rest)? {
-        0 => TopicKind::Plain,
-        1 => TopicKind::Retry,
-        2 => TopicKind::Dead,
-        _ => return Err(Malformed),
-    };
-    topic.key_partitions = codec::get_u16(rest)?;
-    if !(1..=topic.settings.partitions).contains(&topic.key_partitions) {
-        return Err(Malformed);
-    }
-    topic.settings.default_ttl = get_limit(rest)?.map(Span::from_millis);
-    topic.settings.max_backlog = Backlog { messages: get_limit(rest)?, bytes: get_limit(rest)? };
-    topic.settings.overflow = match codec::get_u8(rest)? {
-        0 => Overflow::Refuse,
-        1 => Overflow::DropOldest,
-        2 => Overflow::DeadLetterNewest,
-        _ => return Err(Malformed),
-    };
-    Ok(topic)
-}
-
-/// Reads a topic as format 1 had it.
-///
-/// # Errors
-/// [`Malformed`] for anything else.
-pub fn decode_old_topic(rest: &mut &[u8]) -> Result<Topic, Malformed> {
-    let id = TopicId::new(codec::get_u32(rest)?).ok_or(Malformed)?;
-    let partitions = codec::get_u16(rest)?;
-    if !(1..=PARTITIONS_MAX).contains(&partitions) {
-        return Err(Malformed);
-    }
-    let retention = get_limit(rest)?.map(Span::from_millis);
-    let retention_bytes = get_limit(rest)?;
-    let name = TopicName::new(codec::get_text(rest)?).map_err(|_e| Malformed)?;
-    let settings =
-        TopicSettings { partitions, retention, retention_bytes, ..TopicSettings::default() };
-    Ok(Topic { id, name, kind: TopicKind::Plain, key_partitions: partitions, settings })
-}
-
-fn put_limit(out: &mut Vec<u8>, limit: Option<u64>) {
-    out.extend_from_slice(&limit.unwrap_or(FOREVER).to_le_bytes());
-}
-
-fn get_limit(rest: &mut &[u8]) -> Result<Option<u64>, Malformed> {
-    codec::get_u64(rest).map(|limit| Some(limit).filter(|limit| *limit != FOREVER))
-}
-
 /// A change read back.
 #[derive(Debug)]
 pub enum Change {
@@ -496,10 +379,10 @@ pub fn decode(payload: &Bytes) -> Result<Vec<Change>, Malformed> {
             }
             CANCEL => Change::Cancel(decode_ends(body)?),
             SUPERSEDE => Change::Supersede(decode_ends(body)?),
-            PUT_LEVELS => Change::PutLevels(decode_levels(&mut body)?),
-            PUT_OLD_TOPIC => Change::PutTopic(decode_old_topic(&mut body)?.into()),
-            PUT_TOPIC_2 => Change::PutTopic(decode_topic_2(&mut body)?.into()),
-            PUT_TOPIC => Change::PutTopic(decode_topic(&mut body)?.into()),
+            PUT_LEVELS => Change::PutLevels(topic::decode_levels(&mut body)?),
+            PUT_OLD_TOPIC => Change::PutTopic(topic::decode_old_topic(&mut body)?.into()),
+            PUT_TOPIC_2 => Change::PutTopic(topic::decode_topic_2(&mut body)?.into()),
+            PUT_TOPIC => Change::PutTopic(topic::decode_topic(&mut body)?.into()),
             PUT_GROUP => decode_put_group(&mut body)?,
             DELETE_GROUP => Change::DeleteGroup(GroupId(codec::get_u32(&mut body)?)),
             SETTLE => Change::Progress(stored::decode_settle(&mut body)?),
@@ -541,7 +424,7 @@ fn decode_schedule(mut body: &[u8], bytes: Bytes) -> Result<Change, Malformed> {
 }
 
 fn decode_put_group(body: &mut &[u8]) -> Result<Change, Malformed> {
-    let group = stored::decode_group(body)?;
+    let group = group::decode_group(body)?;
     let count = codec::get_u16(body)?;
     let starts: Result<Vec<u64>, Malformed> = (0..count).map(|_| codec::get_u64(body)).collect();
     Ok(Change::PutGroup(group, starts?))

@@ -14,18 +14,10 @@ use punctual_model::ports::Delivered;
 use punctual_model::{Header, Key, Message, MessageId, Partition, Sequence, Timestamp, TopicId};
 
 pub use punctual_kafka_wire::records::{BatchError, HEADER_BYTES};
+pub use punctual_model::headers::{
+    DUE_HEADER, ID_HEADER, NULL_HEADER, OWN_ID_HEADER, SERIES_HEADER,
+};
 pub use writer::{BATCH_BYTES_TARGET, BATCH_RECORDS_MAX, BatchWriter};
-
-/// The header that carries the message id.
-pub const ID_HEADER: &str = "punctual-id";
-/// The header that carries the sender's own id of the message.
-pub const OWN_ID_HEADER: &str = "punctual-own-id";
-/// The header that carries the id of the series a message belongs to.
-pub const SERIES_HEADER: &str = "punctual-series";
-/// The header that carries the due time.
-pub const DUE_HEADER: &str = "punctual-due";
-/// The header of an entry whose value is null; it never comes into a log.
-pub const NULL_HEADER: &str = "punctual-null";
 
 /// Larger batches are not read: the largest message fits four times.
 pub const BATCH_BYTES_MAX: u64 = 64 << 20;

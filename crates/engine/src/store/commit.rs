@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use punctual_model::group::{Group, GroupChange, Start};
 use punctual_model::limits::PARTITIONS_MAX;
-use punctual_model::ports::{Appended, CancelOutcome, LogPosition, StoreError, Topic, TopicError};
+use punctual_model::ports::{Appended, CancelOutcome, LogPosition, StoreError, Topic};
 use punctual_model::{
     DelayLevels, Event, Key, Lane, MessageId, Sequence, State as LifeState, Timestamp, TopicId,
-    TopicKind, TopicName, TopicSettings,
+    TopicName, TopicSettings,
 };
 
 use crate::disk;
@@ -23,6 +23,7 @@ use crate::journal::writer::Writer;
 use crate::lanes::PerLane;
 use crate::log::Wanted;
 use crate::store::append::Placing;
+use crate::store::deliver::Settled;
 use crate::store::groups::{self, NewGroup, Planned};
 use crate::store::revise::Revising;
 use crate::store::track::Track;
@@ -62,6 +63,7 @@ pub(super) enum Step {
     Append(Box<Placing>),
     Known(Appended),
     Trim(Option<LogPosition>, u64),
+    Settle(Lane, Vec<Settled>),
     Refused(CommitError),
 }
 
@@ -166,6 +168,7 @@ impl Store {
                     self.prepare_append(payload, start, &mut next, *appending)
                 }
                 Request::Trim(before) => self.prepare_trim(payload, before),
+                request @ Request::Settle(_) => prepare_settle(payload, request),
                 Request::Schedule(mut draft) => {
                     let first = self.number(payload, &mut next, &mut draft);
                     Step::Schedule(draft, first)
@@ -245,12 +248,12 @@ impl Store {
     }
 
     fn prepare_delete(&self, payload: &mut Vec<u8>, name: &TopicName) -> Step {
-        let Some(topic) = self.topic_by_name(name) else {
-            return Step::DeleteTopic(None, Vec::new());
+        let planned = self.catalogue.read().plan_delete(name);
+        let topic = match planned {
+            Ok(Some(topic)) => topic,
+            Ok(None) => return Step::DeleteTopic(None, Vec::new()),
+            Err(error) => return Step::Refused(error.into()),
         };
-        if topic.kind != TopicKind::Plain {
-            return Step::Refused(TopicError::Reserved.into());
-        }
         let doomed = self.doomed_of(topic.id);
         for group in &doomed {
             groups::put_group_removal(payload, group);
@@ -343,7 +346,8 @@ impl Store {
         let past: Vec<Wanted> = ids.iter().zip(&places).zip(stamps).filter_map(is_past).collect();
         drop(states);
         let held = self.logs.held_of(&past)?;
-        Ok(past.into_iter().map(|wanted| (wanted.id, held.contains(&wanted.id))).collect())
+        let delivered = |wanted: Wanted| held.contains(&wanted.id) || self.is_settled_past(wanted);
+        Ok(past.into_iter().map(|wanted| (wanted.id, delivered(wanted))).collect())
     }
 
     /// Makes visible what stands in this stretch of the journal.
@@ -381,6 +385,10 @@ impl Store {
                 Step::Trim(before, start) => {
                     before.into_iter().for_each(|before| self.logs.trim(before));
                     Ok(Outcome::Trimmed(start))
+                }
+                Step::Settle(lane, settled) => {
+                    self.end_settled(lane, settled.iter().copied());
+                    Ok(Outcome::Settled)
                 }
                 Step::PutLevels(levels) => {
                     self.catalogue.write().levels = levels;
@@ -487,6 +495,18 @@ impl Store {
     }
 }
 
+/// What another outlet has taken has ended as if something else had taken its place: it was not
+/// cancelled, and does not come back.
+fn prepare_settle(payload: &mut Vec<u8>, request: Request) -> Step {
+    let lane = request.lane();
+    let Request::Settle(settled) = request else { return Step::Refused(StoreError::Busy.into()) };
+    if !settled.is_empty() {
+        let ended: Vec<(Key, TopicId)> = settled.iter().map(|end| (end.key, end.topic)).collect();
+        change::put_supersede(payload, &ended);
+    }
+    Step::Settle(lane, settled)
+}
+
 fn prepare_group(payload: &mut Vec<u8>, planned: Planned, refused: bool) -> Step {
     match planned {
         Planned::Same(group) => Step::SameGroup(group),
@@ -538,6 +558,7 @@ impl Step {
             Self::Revise(revising) => revising.is_written(),
             Self::Cancel(outcomes) => outcomes.contains(&CancelOutcome::Cancelled),
             Self::DeleteGroups(doomed) => !doomed.is_empty(),
+            Self::Settle(_, settled) => !settled.is_empty(),
             Self::Progress(changes, draft) => !changes.is_empty() || draft.is_some(),
             Self::SameTopic(_)
             | Self::SameGroup(_)
@@ -568,5 +589,6 @@ pub(crate) fn size(request: &Request) -> usize {
         }
         Request::Append(appending) => appending.size(),
         Request::Trim(_) => TRIM_BYTES,
+        Request::Settle(settled) => settled.len() * CANCEL_BYTES + 16,
     }
 }

@@ -59,7 +59,11 @@ impl Store {
         let mut standings = places.into_iter().zip(stamps).map(|(place, stamp)| {
             let state = states.of(place.key.sequence.lane());
             let sequence = place.key.sequence;
-            let standing = state.standing(place, stamp);
+            let standing = if revision.claimed {
+                state.standing_unclaimed(place, stamp)
+            } else {
+                state.standing(place, stamp)
+            };
             let forgotten = is_cancelled(standing) && !state.is_cancelled_lately(sequence);
             let unborn = sequence >= state.next && sequence.offset().is_none();
             Target { place, standing, unborn, forgotten }

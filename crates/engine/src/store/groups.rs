@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
+use punctual_model::catalogue;
 use punctual_model::group::{
     Group, GroupChange, GroupId, GroupName, GroupSettings, Placed, RetryPolicy, Source, Standing,
     Start,
 };
-use punctual_model::limits::DEAD_RETENTION_DEFAULT;
 use punctual_model::ports::{GroupError, LogPosition, Pulled, StoreError, Topic, TopicError};
-use punctual_model::{Partition, Span, TopicId, TopicKind, TopicName, TopicSettings};
+use punctual_model::{Partition, TopicId};
 
 use crate::journal::change;
 use crate::store::{CommitError, Store};
@@ -35,13 +35,13 @@ impl Store {
     /// The group of that name.
     #[must_use]
     pub fn group_by_name(&self, topic: TopicId, name: &GroupName) -> Option<Arc<Group>> {
-        self.groups.lock().by_name(topic, name)
+        self.groups.lock().known.by_name(topic, name)
     }
 
     /// All groups, by topic and name.
     #[must_use]
     pub fn groups(&self) -> Vec<Arc<Group>> {
-        self.groups.lock().list()
+        self.groups.lock().known.list()
     }
 
     /// Messages of the source from `from` on that the group has not settled, at most `limit`.
@@ -81,7 +81,7 @@ impl Store {
     /// # Errors
     /// As [`pull`](Self::pull).
     pub fn standing(&self, id: GroupId, oldest: bool) -> Result<Vec<Standing>, TopicError> {
-        let group = self.groups.lock().by_id(id).ok_or(TopicError::NotFound)?;
+        let group = self.groups.lock().known.by_id(id).ok_or(TopicError::NotFound)?;
         let topic = self.topic_by_id(group.topic).ok_or(TopicError::NotFound)?;
         let partitions = (0..topic.settings.partitions).filter_map(Partition::new);
         let first = Partition::new(0).ok_or(TopicError::NotFound)?;
@@ -93,7 +93,7 @@ impl Store {
 
     /// Where the group goes on in the partitions of its topic.
     pub fn placed(&self, id: GroupId) -> Vec<Placed> {
-        let Some(group) = self.groups.lock().by_id(id) else { return Vec::new() };
+        let Some(group) = self.groups.lock().known.by_id(id) else { return Vec::new() };
         let partitions = self.topic_by_id(group.topic).map_or(0, |one| one.settings.partitions);
         self.groups.lock().placed(&group, partitions)
     }
@@ -128,31 +128,16 @@ impl Store {
             }
             return Ok(Planned::Changed(Group { settings, ..(*known).clone() }));
         }
-        let topic = self.topic_by_id(topic).filter(|topic| topic.kind != TopicKind::Retry);
+        let topic = self.topic_by_id(topic).filter(|topic| catalogue::takes_groups(topic));
         let topic = topic.ok_or(GroupError::TopicNotFound)?;
-        let topics = self.plan_topics(&topic.name, name)?;
+        let topics = self.catalogue.read().plan_own(&topic.name, name)?;
         let ids = (topics[0].id, topics[1].id);
-        let group = self.groups.lock().plan(topic.id, name, settings, ids)?;
+        let group = self.groups.lock().known.plan(topic.id, name, settings, ids)?;
         let starts = match start {
             Start::Earliest => Vec::new(),
             Start::Latest => self.ends(&topic)?,
         };
         Ok(Planned::New(Box::new(NewGroup { group, starts, topics })))
-    }
-
-    fn plan_topics(&self, topic: &TopicName, group: &GroupName) -> Result<[Topic; 2], GroupError> {
-        let too_long = |_error| GroupError::NameTooLong;
-        let (retry, dead) = (group.retry_topic(topic), group.dead_topic(topic));
-        let (retry, dead) = (retry.map_err(too_long)?, dead.map_err(too_long)?);
-        let settings = |retention| TopicSettings {
-            partitions: 1,
-            retention: Some(retention),
-            ..TopicSettings::default()
-        };
-        self.catalogue.read().plan_own([
-            (retry, TopicKind::Retry, settings(Span::from_millis(0))),
-            (dead, TopicKind::Dead, settings(DEAD_RETENTION_DEFAULT)),
-        ])
     }
 
     /// Where the partitions of a topic end, certain: a loss of power does not take that back.
@@ -196,26 +181,14 @@ impl Store {
         Ok(self.groups.lock().put(new.group, &new.starts))
     }
 
-    /// The group and all that goes with it: the groups of its dead letters, and theirs.
+    /// The group and all that goes with it.
     pub(super) fn doomed_with(&self, id: GroupId) -> Vec<Arc<Group>> {
-        let group = self.groups.lock().by_id(id);
-        let Some(group) = group else { return Vec::new() };
-        let mut doomed = self.doomed_of(group.dead);
-        doomed.push(group);
-        doomed
+        self.groups.lock().known.doomed_with(id)
     }
 
     /// The groups that go with a topic.
     pub(super) fn doomed_of(&self, topic: TopicId) -> Vec<Arc<Group>> {
-        let mut doomed = Vec::new();
-        let mut topics = vec![topic];
-        while let Some(topic) = topics.pop() {
-            for group in self.groups.lock().of_topic(topic) {
-                topics.push(group.dead);
-                doomed.push(group);
-            }
-        }
-        doomed
+        self.groups.lock().known.doomed_of(topic)
     }
 }
 

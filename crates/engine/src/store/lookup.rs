@@ -10,6 +10,7 @@ use punctual_model::{Key, MessageId, State as LifeState};
 
 use crate::lanes::PerLane;
 use crate::log::Wanted;
+use crate::options::OutletKind;
 use crate::record::{self, Record};
 use crate::store::Store;
 use crate::store::track::States;
@@ -60,7 +61,7 @@ impl Store {
             match standing {
                 Standing::Unknown => return Ok(None),
                 Standing::Past => {
-                    let delivered = self.logs.contains(wanted(id, place))?;
+                    let delivered = self.was_delivered(wanted(id, place))?;
                     return Ok(delivered.then_some(ended(LifeState::Delivered)));
                 }
                 Standing::In(LifeState::Scheduled) => {}
@@ -75,6 +76,20 @@ impl Store {
             }
             return Ok(Some(Found { state: entry.state(), entry: Some(entry) }));
         }
+    }
+
+    /// Whether a message that ended so long ago that memory does not know it was delivered: the
+    /// logs tell. With another outlet there is nothing that could: what was due and is neither
+    /// pending nor known to be cancelled was.
+    pub(super) fn was_delivered(&self, wanted: Wanted) -> Result<bool, StoreError> {
+        Ok(self.is_settled_past(wanted) || self.logs.contains(wanted)?)
+    }
+
+    /// Whether it had its turn, for another outlet than the logs.
+    pub(super) fn is_settled_past(&self, wanted: Wanted) -> bool {
+        let lane = wanted.id.key.sequence.lane();
+        self.options.outlet == OutletKind::Foreign
+            && wanted.since < self.tracks.of(lane).state.lock().armed_until
     }
 
     /// The record of the entry at `place`; `None` when it is neither in memory nor in a run.

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
+use punctual_model::catalogue::Catalogue;
 use punctual_model::group::{Group, GroupChange, GroupId, GroupName, GroupSettings, Start};
 use punctual_model::ports::{
     AppendError, Appended, GroupError, LogPosition, SliceError, StoreError, Topic, TopicError,
@@ -34,7 +35,6 @@ use punctual_model::{
     DelayLevels, Lane, MessageId, Sequence, Timestamp, TopicId, TopicName, TopicSettings,
 };
 
-use crate::catalogue::Catalogue;
 use crate::disk::Disk;
 use crate::groups::Groups;
 use crate::ids::Ids;
@@ -49,6 +49,7 @@ use crate::trust::Trust;
 
 pub use append::Appending;
 pub(crate) use commit::size as commit_size;
+pub use deliver::Settled;
 pub(crate) use lookup::pending_entry;
 pub use recovery::OpenError;
 pub use revise::Revision;
@@ -115,6 +116,8 @@ pub enum Request {
     Append(Box<Appending>),
     /// Take everything before this off a log.
     Trim(LogPosition),
+    /// Another outlet has taken these, all of one lane.
+    Settle(Vec<Settled>),
 }
 
 impl Request {
@@ -123,6 +126,10 @@ impl Request {
         match self {
             Self::Schedule(draft) | Self::Progress(_, Some(draft)) => draft.lane,
             Self::Progress(_, None) => Lane::Retry,
+            Self::Settle(settled) => match settled.as_slice() {
+                [first, ..] => first.key.sequence.lane(),
+                [] => Lane::Message,
+            },
             Self::Revise(revision) => revision.lane(),
             Self::PutLevels(_)
             | Self::Cancel(..)
@@ -163,7 +170,8 @@ impl Request {
             | Self::Cancel(..)
             | Self::Progress(..)
             | Self::Append(_)
-            | Self::Trim(_) => false,
+            | Self::Trim(_)
+            | Self::Settle(_) => false,
         }
     }
 }
@@ -201,6 +209,8 @@ pub enum Outcome {
     Appended(Appended),
     /// Where the log starts now.
     Trimmed(u64),
+    /// They have ended.
+    Settled,
 }
 
 impl Store {

@@ -69,7 +69,7 @@ impl Store {
                     self.tracks.of(lane).state.lock().is_cancelled_lately(place.key.sequence)
                 }
                 Some(remembered) => remembered,
-                None => self.logs.contains(wanted(id, place))?,
+                None => self.was_delivered(wanted(id, place))?,
             };
             Ok(remembered.then_some(id))
         };

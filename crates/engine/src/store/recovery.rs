@@ -11,11 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use punctual_model::catalogue::Catalogue;
 use punctual_model::group::{GroupChange, Mark};
 use punctual_model::ports::{LogPosition, StoreError};
 use punctual_model::{Lane, MessageId, Partition, Sequence, Source, TopicId};
 
-use crate::catalogue::Catalogue;
 use crate::checkpoint::{self, Checkpoint, SavedLane};
 use crate::disk::Disk;
 use crate::groups::Groups;

@@ -27,6 +27,8 @@ pub struct Revision {
     pub(super) orders: Vec<Prepared>,
     drafts: PerLane<Option<Draft>>,
     pub(super) now: Timestamp,
+    /// Its orders replace entries that are on their way to the outlet, and no others.
+    pub(super) claimed: bool,
 }
 
 /// An order without its entry: that is at `slot` of the draft of its lane.
@@ -88,7 +90,13 @@ impl Revision {
         let draft = |lane, entries: Vec<&Entry>| {
             (!entries.is_empty()).then(|| Draft::new(entries.iter().copied(), lane))
         };
-        Self { orders, drafts: entries.map(draft), now }
+        Self { orders, drafts: entries.map(draft), now, claimed: false }
+    }
+
+    /// The same for orders that replace entries on their way to the outlet.
+    #[must_use]
+    pub fn of_claimed(orders: &[Order], now: Timestamp) -> Self {
+        Self { claimed: true, ..Self::new(orders, now) }
     }
 
     /// Bytes it takes in the journal at most.
@@ -145,7 +153,7 @@ impl Store {
         let mut asked = HashMap::new();
         loop {
             match self.decide(revision, &asked) {
-                Err(Stop::AskLog(id, place)) => match self.logs.contains(wanted(id, place)) {
+                Err(Stop::AskLog(id, place)) => match self.was_delivered(wanted(id, place)) {
                     Ok(delivered) => drop(asked.insert(id, delivered)),
                     Err(error) => return Err(Stop::Store(error)),
                 },

@@ -297,7 +297,7 @@ impl State {
         }
         if self.is_cancelled(sequence) {
             Standing::In(LifeState::Cancelled)
-        } else if ended || self.in_flight.binary_search(&sequence.get()).is_ok() {
+        } else if ended || self.is_claimed(sequence) {
             Standing::In(LifeState::Delivered)
         } else {
             Standing::In(LifeState::Scheduled)
@@ -447,10 +447,44 @@ impl State {
         }
     }
 
-    /// Notes what is on its way to the outlet.
-    pub fn set_in_flight(&mut self, mut sequences: Vec<u64>) {
-        sequences.sort_unstable();
-        self.in_flight = sequences;
+    /// Notes what else is on its way to the outlet.
+    pub fn claim(&mut self, sequences: impl Iterator<Item = u64>) {
+        self.in_flight.extend(sequences);
+        self.in_flight.sort_unstable();
+        self.in_flight.dedup();
+    }
+
+    /// These are no longer on their way.
+    pub fn unclaim(&mut self, sequences: impl ExactSizeIterator<Item = u64>) {
+        // Mostly that is everything.
+        if sequences.len() == self.in_flight.len() {
+            self.in_flight.clear();
+            return;
+        }
+        let mut ended: Vec<u64> = sequences.collect();
+        ended.sort_unstable();
+        self.in_flight.retain(|sequence| ended.binary_search(sequence).is_err());
+    }
+
+    /// How the message of this id stands if it came back from its way to the outlet; of one that is
+    /// not on its way, that it has ended.
+    #[must_use]
+    pub fn standing_unclaimed(&self, id: MessageId, stamp: Option<Stamp>) -> Standing {
+        match self.standing(id, stamp) {
+            Standing::In(LifeState::Delivered) if self.is_claimed(id.key.sequence) => {
+                if self.is_gone(id.key.sequence) {
+                    Standing::In(LifeState::Delivered)
+                } else {
+                    Standing::In(LifeState::Scheduled)
+                }
+            }
+            Standing::In(LifeState::Scheduled) => Standing::In(LifeState::Delivered),
+            standing => standing,
+        }
+    }
+
+    fn is_claimed(&self, sequence: Sequence) -> bool {
+        self.in_flight.binary_search(&sequence.get()).is_ok()
     }
 
     /// Puts a run on the shelf.

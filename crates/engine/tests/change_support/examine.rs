@@ -179,7 +179,7 @@ fn drain(store: &Store) -> Result<Vec<Effect>, String> {
             store.release(&control);
             store.claim(&mut messages).map_err(told)?;
             store.deliver(&messages, Timestamp::MAX).map_err(told)?;
-            store.settle(&messages);
+            store.settle(&messages).unwrap();
         }
     }
     Ok(effects)

@@ -339,7 +339,7 @@ impl Runner {
             delivered = self.store.deliver(&batch, at(self.now));
         }
         delivered.map_err(|error| self.told(&error))?;
-        self.store.settle(&batch);
+        self.store.settle(&batch).unwrap();
         self.reached.delivered += batch.len() as u64;
         self.delivered.extend(batch.iter().map(Armed::id));
         Ok(())

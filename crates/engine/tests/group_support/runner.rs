@@ -518,7 +518,7 @@ impl Runner {
             return Ok(());
         }
         self.store.deliver(batch, at(self.now))?;
-        self.store.settle(batch);
+        self.store.settle(batch).unwrap();
         self.reached.delivered[lane.index()] += batch.len() as u64;
         self.claimed[lane.index()].clear();
         Ok(())

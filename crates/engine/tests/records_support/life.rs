@@ -150,7 +150,7 @@ impl Life {
 
     fn settle(&mut self) {
         let batch = std::mem::take(&mut self.on_the_way);
-        self.store().settle(&batch);
+        self.store().settle(&batch).unwrap();
     }
 
     fn send(&mut self, batches: &[(usize, Vec<u32>)]) {

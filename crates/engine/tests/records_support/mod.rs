@@ -164,7 +164,7 @@ pub fn arm(store: &Store, now: Timestamp) -> Vec<punctual_model::ports::Armed> {
 pub fn fire(store: &Store, now: Timestamp) -> Result<usize, StoreError> {
     let batch = arm(store, now);
     store.deliver(&batch, now)?;
-    store.settle(&batch);
+    store.settle(&batch).unwrap();
     Ok(batch.len())
 }
 

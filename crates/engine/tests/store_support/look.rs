@@ -134,7 +134,7 @@ pub fn drain(store: &Store) -> Result<(), StoreError> {
             }
             store.claim(&mut batch)?;
             store.deliver(&batch, Timestamp::MAX)?;
-            store.settle(&batch);
+            store.settle(&batch).unwrap();
         }
     }
     Ok(())

@@ -523,7 +523,7 @@ impl Runner {
             }
         }
         self.reached.fired += batch.len() as u64;
-        self.store.settle(&batch);
+        self.store.settle(&batch).unwrap();
         Ok(())
     }
 

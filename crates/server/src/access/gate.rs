@@ -4,10 +4,11 @@
 //! What an app may do stands in its record, which is taken anew at every question. Changes are on
 //! disk before they count here.
 
+mod claim;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,16 +20,17 @@ use http::{Extensions, HeaderMap, HeaderValue};
 use parking_lot::{Mutex, RwLock};
 use punctual_api::{Code, Problem};
 use punctual_model::{Span, TopicName};
-use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
+pub(crate) use self::claim::ScramClaim;
+use self::claim::false_salt;
 use crate::access::caller::{Caller, Known, Target, unauthenticated};
 use crate::access::facts::Facts;
-use crate::access::files::AppFiles;
 use crate::access::quota::{Cost, Meter};
 use crate::access::record::{AppKey, AppRecord, NewSecret, OldSecret, SecretHash, hash};
-use crate::access::scram::{ITERATIONS, Pair, SALT_BYTES, Salt, ScramHash, ScramKeys};
+use crate::access::scram::{ITERATIONS, Pair, ScramHash, ScramKeys};
+use crate::access::store::{AppStore, Written};
 use crate::access::{Connection, Permission};
 use crate::config::AdminToken;
 
@@ -38,6 +40,8 @@ pub(crate) const APPS_MAX: usize = 10_000;
 const NEVER: SecretHash = [0; 32];
 /// Longest header that says who asks.
 const HEADER_BYTES_MAX: usize = 1024;
+/// How often a change begins anew because other nodes were first.
+const TRIES_MAX: usize = 16;
 
 /// The gate. Clones are handles of the same one.
 #[derive(Clone)]
@@ -45,12 +49,12 @@ pub(crate) struct Gate {
     inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     /// Whether everybody must say who they are.
     enabled: bool,
     apps: RwLock<BTreeMap<AppKey, Arc<App>>>,
     /// Held while anything is changed.
-    files: Mutex<AppFiles>,
+    store: Mutex<AppStore>,
     /// The administrator's token, where the configuration says it.
     chosen: RwLock<Option<AdminToken>>,
     facts: Facts,
@@ -91,7 +95,7 @@ pub(crate) enum AppError {
     /// There are as many as may be.
     #[error("there are {APPS_MAX} apps already")]
     TooMany,
-    /// The disk did not take it.
+    /// The disk, or the store of the cluster, did not take it.
     #[error(transparent)]
     Disk(#[from] io::Error),
 }
@@ -146,9 +150,10 @@ impl Gate {
     /// As the disk says.
     pub(crate) fn open(
         (enabled, chosen): (bool, Option<AdminToken>),
-        (mut files, records): (AppFiles, Vec<AppRecord>),
+        (store, records): (impl Into<AppStore>, Vec<AppRecord>),
         facts: Facts,
     ) -> io::Result<(Self, FirstToken)> {
+        let mut store = store.into();
         let mut apps: BTreeMap<AppKey, Arc<App>> =
             records.into_iter().map(|record| (record.key.clone(), App::new(record))).collect();
         let mut first = FirstToken::Known;
@@ -158,25 +163,33 @@ impl Gate {
             let secret = split(token).filter(|(key, _)| *key == admin.as_str());
             app.zip(secret).is_some_and(|(known, (_, secret))| known == hash(secret))
         };
-        files.finish_token(counts)?;
-        if enabled && chosen.is_none() && !apps.contains_key(&admin) {
-            let secret = NewSecret::make()?;
-            files.prepare_token(&secret.token(&admin))?;
-            let mut record = AppRecord::new(admin.clone(), secret.hash(), (facts.now)());
-            record.scram = Some(secret.scram(None)?);
-            files.put(&record)?;
-            files.place_token()?;
-            apps.insert(admin, App::new(record));
-            first = FirstToken::Made;
+        if enabled && chosen.is_none() && !store.can_make_token() {
+            let text = "auth.admin_token must be set in a cluster, to the same on all nodes";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if let Some(files) = store.files() {
+            files.finish_token(counts)?;
+            if enabled && chosen.is_none() && !apps.contains_key(&admin) {
+                let secret = NewSecret::make()?;
+                files.prepare_token(&secret.token(&admin))?;
+                let mut record = AppRecord::new(admin.clone(), secret.hash(), (facts.now)());
+                record.scram = Some(secret.scram(None)?);
+                files.put(&record)?;
+                files.place_token()?;
+                apps.insert(admin, App::new(record));
+                first = FirstToken::Made;
+            }
         }
         let inner = Inner {
             enabled,
             apps: RwLock::new(apps),
-            files: Mutex::new(files),
+            store: Mutex::new(store),
             chosen: RwLock::new(chosen),
             facts,
         };
-        Ok((Self { inner: Arc::new(inner) }, first))
+        let inner = Arc::new(inner);
+        inner.store.lock().follow(Arc::downgrade(&inner));
+        Ok((Self { inner }, first))
     }
 
     /// Whether everybody must say who they are.
@@ -358,17 +371,20 @@ impl Gate {
         if key.is_admin() {
             return Err(AppError::Reserved("the key admin is that of the built-in app"));
         }
-        let mut files = self.inner.files.lock();
+        let mut store = self.inner.store.lock();
+        store.refresh()?;
+        let revision = store.revision(key.as_str());
         self.check_room(&key)?;
         let secret = NewSecret::make()?;
-        let mut record = AppRecord::new(key.clone(), secret.hash(), (self.inner.facts.now)());
+        let mut record = AppRecord::new(key, secret.hash(), (self.inner.facts.now)());
         record.scram = Some(secret.scram(None)?);
         fill(&mut record);
-        files.put(&record)?;
-        let app = App::new(record);
-        let shown = app.record.load_full();
-        self.inner.apps.write().insert(key, app);
-        Ok((shown, secret))
+        match store.put(&record, revision)? {
+            Written::Done => self.inner.take_in(record.clone()),
+            Written::TakenIn => {}
+            Written::Overtaken => return Err(AppError::Exists),
+        }
+        Ok((Arc::new(record), secret))
     }
 
     fn check_room(&self, key: &AppKey) -> Result<(), AppError> {
@@ -387,15 +403,36 @@ impl Gate {
     pub(crate) fn change(
         &self,
         key: &str,
-        change: impl FnOnce(&mut AppRecord),
+        change: impl Fn(&mut AppRecord),
     ) -> Result<Arc<AppRecord>, AppError> {
-        let mut files = self.inner.files.lock();
-        let app = self.changeable(key)?;
-        let mut record = AppRecord::clone(&app.record.load());
-        change(&mut record);
-        files.put(&record)?;
-        app.record.store(Arc::new(record));
-        Ok(app.record.load_full())
+        let store = &mut self.inner.store.lock();
+        let (record, ()) = self.rewrite(store, key, |_| {
+            let mut record = AppRecord::clone(&self.changeable(key)?.record.load());
+            change(&mut record);
+            Ok((record, ()))
+        })?;
+        Ok(record)
+    }
+
+    /// Writes an app anew, from the start whenever somebody else was first. Blocks.
+    fn rewrite<T>(
+        &self,
+        store: &mut AppStore,
+        key: &str,
+        write: impl Fn(&mut AppStore) -> Result<(AppRecord, T), AppError>,
+    ) -> Result<(Arc<AppRecord>, T), AppError> {
+        for _ in 0..TRIES_MAX {
+            store.refresh()?;
+            let revision = store.revision(key);
+            let (record, told) = write(store)?;
+            match store.put(&record, revision)? {
+                Written::Done => self.inner.take_in(record.clone()),
+                Written::TakenIn => {}
+                Written::Overtaken => continue,
+            }
+            return Ok((Arc::new(record), told));
+        }
+        Err(overtaken())
     }
 
     /// Gives an app a new secret; the old one counts for some time yet, if that is wanted. Blocks on
@@ -411,7 +448,33 @@ impl Gate {
         if self.chosen(key).is_some() {
             return Err(AppError::Reserved("the token of the administrator is configured"));
         }
-        let mut files = self.inner.files.lock();
+        let store = &mut self.inner.store.lock();
+        let (record, (secret, in_file)) = self.rewrite(store, key, |store| {
+            let (record, secret) = self.rotated(key, keep_old)?;
+            let mut in_file = false;
+            if let Some(files) = store.files().filter(|_| record.key.is_admin())
+                && files.has_token()?
+            {
+                // Whoever has only the file is not locked out by a crash in between.
+                files.prepare_token(&secret.token(&record.key))?;
+                in_file = true;
+            }
+            Ok((record, (secret, in_file)))
+        })?;
+        if let Some(files) = store.files().filter(|_| in_file)
+            && let Err(error) = files.place_token()
+        {
+            tracing::warn!(%error, "the new token of the administrator is not in its file yet");
+        }
+        Ok((record, secret))
+    }
+
+    /// The app with another secret.
+    fn rotated(
+        &self,
+        key: &str,
+        keep_old: Option<Span>,
+    ) -> Result<(AppRecord, NewSecret), AppError> {
         let app = self.inner.apps.read().get(key).cloned().ok_or(AppError::NotFound)?;
         let (secret, now) = (NewSecret::make()?, (self.inner.facts.now)());
         let mut record = AppRecord::clone(&app.record.load());
@@ -424,17 +487,7 @@ impl Gate {
         });
         record.secret = secret.hash();
         record.rotated = Some(now);
-        // Whoever has only the file is not locked out by a crash in between.
-        let in_file = record.key.is_admin() && files.has_token()?;
-        if in_file {
-            files.prepare_token(&secret.token(&record.key))?;
-        }
-        files.put(&record)?;
-        app.record.store(Arc::new(record));
-        if in_file && let Err(error) = files.place_token() {
-            tracing::warn!(%error, "the new token of the administrator is not in its file yet");
-        }
-        Ok((app.record.load_full(), secret))
+        Ok((record, secret))
     }
 
     /// Removes an app. Blocks on the disk.
@@ -442,12 +495,19 @@ impl Gate {
     /// # Errors
     /// [`AppError`].
     pub(crate) fn delete(&self, key: &str) -> Result<(), AppError> {
-        let mut files = self.inner.files.lock();
-        let app = self.changeable(key)?;
-        files.remove(&app.key())?;
-        app.gone.store(true, Ordering::Release);
-        self.inner.apps.write().remove(key);
-        Ok(())
+        let mut store = self.inner.store.lock();
+        for _ in 0..TRIES_MAX {
+            store.refresh()?;
+            let revision = store.revision(key);
+            let app = self.changeable(key)?;
+            match store.remove(&app.key(), revision)? {
+                Written::Done => self.inner.let_go(key),
+                Written::TakenIn => {}
+                Written::Overtaken => continue,
+            }
+            return Ok(());
+        }
+        Err(overtaken())
     }
 
     fn changeable(&self, key: &str) -> Result<Arc<App>, AppError> {
@@ -459,61 +519,31 @@ impl Gate {
     }
 }
 
-/// Somebody who says to be an app.
-#[derive(Debug)]
-pub(crate) struct ScramClaim {
-    gate: Gate,
-    app: Option<Arc<App>>,
-    hash: ScramHash,
-    salt: Salt,
-    iterations: NonZeroU32,
-    /// Of its secret, and of the one before while that counts.
-    pairs: [Pair; 2],
-}
-
-impl ScramClaim {
-    /// The salt that the proof is made with.
-    pub(crate) const fn salt(&self) -> &Salt {
-        &self.salt
+impl Inner {
+    /// An app was made or changed. One that was made when there was another of its key is another
+    /// app.
+    pub(super) fn take_in(&self, record: AppRecord) {
+        let mut apps = self.apps.write();
+        if let Some(app) = apps.get(&record.key) {
+            if app.record.load().created == record.created {
+                app.record.store(Arc::new(record));
+                return;
+            }
+            app.gone.store(true, Ordering::Release);
+        }
+        apps.insert(record.key.clone(), App::new(record));
     }
 
-    /// How often the secret is hashed for it.
-    pub(crate) const fn iterations(&self) -> NonZeroU32 {
-        self.iterations
-    }
-
-    /// Lets the app in on that connection, if it proves to know its secret and to mean these
-    /// messages; with what shows the app that this side knows it too.
-    ///
-    /// # Errors
-    /// As [`Gate::identify`].
-    pub(crate) fn prove(
-        self,
-        messages: &[u8],
-        proof: &[u8],
-        connection: &Connection,
-    ) -> Result<(Caller, Vec<u8>), Problem> {
-        let [current, old] = &self.pairs;
-        let by_current = current.proves(self.hash, messages, proof);
-        let by_old = old.proves(self.hash, messages, proof);
-        let app = self.app.filter(|app| bool::from(by_current | by_old) && app.stands());
-        let app = app.ok_or_else(unauthenticated)?;
-        connection.seat(&app)?;
-        let pair = if bool::from(by_current) { current } else { old };
-        let answer = pair.answer(self.hash, messages);
-        Ok((Caller::App(Known { app, gate: self.gate }), answer))
+    /// An app was removed.
+    pub(super) fn let_go(&self, key: &str) {
+        if let Some(app) = self.apps.write().remove(key) {
+            app.gone.store(true, Ordering::Release);
+        }
     }
 }
 
-/// The salt of somebody who does not exist: the same every time, and not to be told from others.
-fn false_salt(key: &str, pepper: &[u8]) -> Salt {
-    let mut hasher = Sha256::new();
-    hasher.update(pepper);
-    hasher.update(key);
-    let digest: [u8; 32] = hasher.finalize().into();
-    let mut salt = [0; SALT_BYTES];
-    salt.copy_from_slice(&digest[..SALT_BYTES]);
-    salt
+fn overtaken() -> AppError {
+    AppError::Disk(io::Error::other("other nodes change the app all the time"))
 }
 
 /// Whether the administrator's token was made just now.

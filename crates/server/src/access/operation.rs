@@ -165,6 +165,7 @@ operations! {
     LegacyCancel:      Cancel   Content;
     Stats:             Observe  Whole;
     Cluster:           Observe  Whole;
+    PutCluster:        Admin    Whole;
     OpenApi:           Anybody  Open;
     Docs:              Anybody  Open;
     DocsFile:          Anybody  Open;

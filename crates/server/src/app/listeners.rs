@@ -21,10 +21,11 @@ pub(super) struct Listeners {
     kafka: Option<Listener>,
 }
 
-struct Listener {
-    socket: TcpListener,
+/// An address, taken.
+pub(super) struct Listener {
+    pub(super) socket: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<Acceptor>>,
+    pub(super) tls: Option<Arc<Acceptor>>,
 }
 
 impl Listeners {
@@ -46,6 +47,12 @@ impl Listeners {
     /// Where HTTP is answered.
     pub(super) const fn http(&self) -> SocketAddr {
         self.http.address
+    }
+
+    /// The listener for HTTP.
+    #[cfg(feature = "cluster")]
+    pub(super) const fn http_listener(&self) -> &Listener {
+        &self.http
     }
 
     /// Where Kafka clients are answered.

@@ -301,10 +301,15 @@ impl ConfigFile {
         read(&secret).map_err(|reason| self.refuse(in_file.name, reason))
     }
 
+    /// Whether nobody wrote a value.
+    pub(crate) fn is_default(&self, name: &'static str) -> bool {
+        *self.written(name).1 == Source::Default
+    }
+
     /// The error for a key that cannot be as it is.
     pub(crate) fn refuse(&self, name: &'static str, reason: String) -> ConfigError {
         let (value, source) = self.written(name);
-        let secret = find(name).is_some_and(Key::secret);
+        let secret = find(name).is_some_and(Key::secret) || has_password(value);
         let value = if secret { HIDDEN } else { value };
         ConfigError::IllegalValue { name, value: value.into(), source_name: source.clone(), reason }
     }
@@ -312,7 +317,13 @@ impl ConfigFile {
 
 /// The value as somebody may see it. That a secret is not set may be known.
 fn shown<'a>(key: &Key, value: &'a str) -> &'a str {
-    if key.secret() && !value.is_empty() { HIDDEN } else { value }
+    let secret = key.secret() && !value.is_empty();
+    if secret || has_password(value) { HIDDEN } else { value }
+}
+
+/// Whether somebody wrote a password into an address, where it does not belong.
+fn has_password(value: &str) -> bool {
+    value.contains("://") && url::Url::parse(value).is_ok_and(|url| url.password().is_some())
 }
 
 /// The first line of a file of reasonable size.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::cluster::leaves_kafka_alone;
 use super::values::{address_or_off, bytes, count, time, truth};
 use super::{Config, ConfigError, ConfigFile};
 
@@ -59,7 +60,10 @@ impl fmt::Display for Advertised {
 
 pub(super) fn read(file: &ConfigFile) -> Result<KafkaConfig, ConfigError> {
     Ok(KafkaConfig {
-        listen: file.get("kafka.listen", address_or_off)?,
+        listen: match leaves_kafka_alone(file)? {
+            true => None,
+            false => file.get("kafka.listen", address_or_off)?,
+        },
         advertised: file.get("kafka.advertised", advertised)?,
         connections_max: file.get("kafka.connections_max", count)?,
         connections_per_address_max: file.get("kafka.connections_per_address_max", |text| {

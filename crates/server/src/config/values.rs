@@ -36,6 +36,12 @@ pub(super) fn list(text: &str) -> Result<Vec<String>, String> {
     Ok(items.map(str::to_ascii_lowercase).collect())
 }
 
+/// Any number of texts, as they are written.
+pub(super) fn texts(text: &str) -> Result<Vec<String>, String> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    Ok(items.map(str::to_owned).collect())
+}
+
 /// Origins as a browser writes them: scheme, name and port, nothing behind.
 pub(super) fn origins(text: &str) -> Result<Vec<String>, String> {
     let origins = list(text)?;

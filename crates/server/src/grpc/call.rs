@@ -42,14 +42,17 @@ impl Asked {
         self.caller().require(self.method.operation().rule().permission, target)
     }
 
-    /// The topic of that name, which the caller must have the right on.
+    /// The topic of that name, which the caller must have the right on; refuses what nobody can do
+    /// with it here.
     pub(crate) fn topic(&self, text: &str) -> Result<TopicName, Problem> {
         let topic = topic_name(text)?;
         self.require(Target::Topic(&topic))?;
+        self.shared.consuming().check(self.method.operation(), &topic, None)?;
         Ok(topic)
     }
 
-    /// The group of those names, which the caller must have the right on.
+    /// The group of those names, which the caller must have the right on; refuses what nobody can do
+    /// with it here.
     pub(crate) fn group(
         &self,
         topic: &str,
@@ -57,6 +60,7 @@ impl Asked {
     ) -> Result<(TopicName, GroupName), Problem> {
         let (topic, group) = (topic_name(topic)?, group_name(group)?);
         self.require(Target::Group(&topic, &group))?;
+        self.shared.consuming().check(self.method.operation(), &topic, Some(&group))?;
         Ok((topic, group))
     }
 

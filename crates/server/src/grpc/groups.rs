@@ -19,7 +19,7 @@ use crate::grpc::call::Asked;
 use crate::grpc::messages::limit;
 use crate::grpc::time::{self, duration, timestamp};
 use crate::http::audit;
-use crate::http::groups::{blocking, changed, read_cursor, told, visible};
+use crate::http::groups::{blocking, changed, read_cursor, standing, told, visible};
 use crate::http::messages::known;
 use crate::http::problem::of_group;
 
@@ -47,9 +47,8 @@ pub(crate) async fn list(
 pub(crate) async fn get(asked: Asked, request: v1::GroupName) -> Result<v1::Group, Problem> {
     let (topic, group) = asked.group(&request.topic, &request.group)?;
     let consumer = asked.shared.broker.consumers().find(&topic, &group).map_err(of_group)?;
-    let known = consumer.clone();
-    let standing = blocking(&asked.shared, move || known.standing()).await?;
-    Ok(view(consumer.topic(), &consumer.group(), Some(standing_view(&standing))))
+    let standing = standing(&asked.shared, &consumer).await?;
+    Ok(view(consumer.topic(), &consumer.group(), standing.as_ref().map(standing_view)))
 }
 
 pub(crate) async fn put(asked: Asked, request: v1::PutGroupRequest) -> Result<v1::Group, Problem> {

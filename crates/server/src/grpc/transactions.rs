@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use punctual_api::{Code, Problem, transaction};
@@ -34,6 +35,8 @@ use crate::push;
 
 /// Questions that a stream draws at once; each counts from then on.
 const DRAWN_MAX: usize = 16;
+/// For how long a stream asks other nodes; longer than any lives.
+const STREAM_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 /// A transaction as it was asked for. It is read without the generated shapes, as a batch is.
 #[derive(Debug)]
@@ -235,6 +238,8 @@ pub(crate) async fn checks(
     let group = asked.producer_group(&request.producer_group)?;
     let (max, deadline) = (max(request.max)?, deadline(request.wait.as_ref())?);
     let desk = asked.shared.broker.transactions();
+    let known = (&asked.shared.broker, &asked.shared.tasks);
+    let _asked = asked.shared.nodes.ask_for_checks(known, &group, max, deadline);
     loop {
         let available = desk.available(&group);
         let drawn = draw(&asked, &group, max).await?;
@@ -272,6 +277,9 @@ pub(crate) async fn check_stream(
     let group = asked.producer_group(&open.producer_group)?;
     let mut credit = usize::try_from(open.credit).unwrap_or(usize::MAX);
     let desk = shared.broker.transactions();
+    let known = (&shared.broker, &shared.tasks);
+    let _asked =
+        shared.nodes.ask_for_checks(known, &group, DRAWN_MAX, Instant::now() + STREAM_LIFE);
     let mut is_reading = true;
     while is_reading || credit > 0 {
         let available = desk.available(&group);

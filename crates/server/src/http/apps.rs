@@ -95,7 +95,9 @@ pub(crate) async fn patch(call: Call) -> Result<Reply, Problem> {
     drop(held);
     let details = told(&record.key, grants.as_deref(), quotas);
     changed(&shared, (asker, "app_patch"), &record, details, move |record| {
-        record.grants = grants.unwrap_or_else(|| std::mem::take(&mut record.grants));
+        if let Some(grants) = &grants {
+            record.grants.clone_from(grants);
+        }
         record.quotas = quotas.unwrap_or(record.quotas);
     })
     .await
@@ -124,7 +126,7 @@ async fn changed(
     (asker, what): (Asker, &'static str),
     record: &AppRecord,
     details: Vec<(&'static str, String)>,
-    change: impl FnOnce(&mut AppRecord) + Send + 'static,
+    change: impl Fn(&mut AppRecord) + Send + 'static,
 ) -> Result<Reply, Problem> {
     refuse_built_in(&record.key)?;
     let key = record.key.clone();
@@ -188,7 +190,7 @@ async fn blocking<T: Send + 'static>(
         AppError::TooMany => Problem::new(Code::TooManyApps, error.to_string()),
         AppError::Disk(error) if punctual_engine::disk::is_full(&error) => Code::StorageFull.into(),
         AppError::Disk(error) => {
-            tracing::error!(%error, "the files of the apps cannot be written");
+            tracing::error!(%error, "the apps cannot be written");
             Code::Unavailable.into()
         }
     })

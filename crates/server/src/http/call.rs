@@ -70,17 +70,22 @@ impl Call {
         self.asker.caller()
     }
 
-    /// Refuses what the caller may not do, as far as the path tells.
+    /// Refuses what the caller may not do, as far as the path tells, and what nobody can do here.
     pub(crate) fn admit(&self, operation: Operation) -> Result<(), Problem> {
         let rule = operation.rule();
         let require = |target| self.caller().require(rule.permission, target);
         match rule.scope {
             Scope::Open => Ok(()),
             Scope::Whole => require(Target::Whole),
-            Scope::Topic => require(Target::Topic(&self.topic_named()?)),
+            Scope::Topic => {
+                let topic = self.topic_named()?;
+                require(Target::Topic(&topic))?;
+                self.shared.consuming().check(operation, &topic, None)
+            }
             Scope::Group => {
                 let (topic, group) = self.group_named()?;
-                require(Target::Group(&topic, &group))
+                require(Target::Group(&topic, &group))?;
+                self.shared.consuming().check(operation, &topic, Some(&group))
             }
             Scope::ProducerGroup => require(Target::ProducerGroup(&self.producer_group()?)),
             // Somewhere at least; what exactly is decided when it is known.

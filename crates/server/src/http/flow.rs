@@ -27,8 +27,8 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    apps, audit, bulk, clock, consume, dead, export, groups, health, import, legacy, levels,
-    messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
+    apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
+    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
     transactions,
 };
 use crate::trace;
@@ -61,6 +61,11 @@ async fn answer_whole(
     page: &Page,
     other_side: OtherSide,
 ) -> Reply {
+    // Nodes call each other by whatever name leads there, and show a secret instead.
+    #[cfg(feature = "cluster")]
+    if request.uri().path() == crate::backend::PEER_PATH {
+        return crate::http::internal::answer(shared, request, other_side).await;
+    }
     let checked = {
         let (method, uri, headers) = (request.method(), request.uri(), request.headers());
         shared.live().hosts.check(method, uri, headers)
@@ -189,7 +194,8 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::LegacySend => legacy::send(call).await,
         Operation::LegacyCancel => legacy::cancel(call).await,
         Operation::Stats => stats::stats(call).await,
-        Operation::Cluster => stats::cluster(call).await,
+        Operation::Cluster => cluster::show(call).await,
+        Operation::PutCluster => cluster::put(call).await,
         Operation::Metrics => metrics::show(call).await,
         Operation::OpenApi => openapi::document(&call),
         Operation::Docs => Ok(openapi::page()),

@@ -19,6 +19,7 @@ use punctual_model::ports::GroupError;
 use punctual_model::{Group, GroupName, GroupSettings, Partition, Span, Timestamp, TopicName};
 
 use crate::access::{Caller, Permission, Target};
+use crate::consuming::Consuming;
 use crate::http::audit::{self, Asker};
 use crate::http::body::take_json;
 use crate::http::call::Call;
@@ -110,10 +111,25 @@ pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     if Conditions::of(&call.parts.headers)?.is_known(&tag) {
         return Ok(etag::not_modified(tag));
     }
-    let (asked, now) = (consumer.clone(), call.shared.broker.now());
-    let standing = blocking(&call.shared, move || asked.standing()).await?;
-    let view = view(consumer.topic(), &consumer.group(), Some(standing_view(&standing, now)));
+    let now = call.shared.broker.now();
+    let standing = standing(&call.shared, &consumer).await?;
+    let standing = standing.map(|standing| standing_view(&standing, now));
+    let view = view(consumer.topic(), &consumer.group(), standing);
     Ok(etag::tagged(large_json(&call.shared, &view)?, tag))
+}
+
+/// How far a group is; only whoever reads its messages knows that.
+pub(crate) async fn standing(
+    shared: &Shared,
+    consumer: &Consumer,
+) -> Result<Option<GroupStanding>, Problem> {
+    match shared.consuming() {
+        Consuming::Kafka => Ok(None),
+        Consuming::Here => {
+            let asked = consumer.clone();
+            blocking(shared, move || asked.standing()).await.map(Some)
+        }
+    }
 }
 
 /// The tag of the settings. How far the group is does not count, nor what secret it has.
@@ -256,12 +272,18 @@ pub(crate) fn changed(
         settings.lease = time::lease(&lease)?;
     }
     if let Some(paused) = change.paused {
+        if paused {
+            shared.consuming().check_setting("paused")?;
+        }
         settings.paused = paused;
     }
     match change.push {
         None => {}
         Some(None) => settings.push = None,
-        Some(Some(change)) => settings.push = Some(changed_push(shared, settings.push, &change)?),
+        Some(Some(change)) => {
+            shared.consuming().check_setting("push")?;
+            settings.push = Some(changed_push(shared, settings.push, &change)?);
+        }
     }
     Ok(settings)
 }

@@ -17,9 +17,11 @@ pub(crate) fn live() -> Reply {
 }
 
 pub(crate) fn ready(call: &Call) -> Result<Reply, Problem> {
-    if call.shared.is_taking() {
-        Ok(json(StatusCode::OK, &Status { status: "ready" }))
-    } else {
-        Err(Problem::new(Code::Unavailable, "the server is ending"))
+    if !call.shared.is_taking() {
+        return Err(Problem::new(Code::Unavailable, "the server is ending"));
+    }
+    match call.shared.nodes.standing() {
+        Ok(()) => Ok(json(StatusCode::OK, &Status { status: "ready" })),
+        Err(why) => Err(Problem::new(Code::Unavailable, why)),
     }
 }

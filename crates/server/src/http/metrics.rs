@@ -10,7 +10,10 @@ use punctual_broker::Stats;
 use punctual_broker::group::GroupLag;
 use punctual_model::{Buckets, TopicName};
 
-use crate::app::StoreFigures;
+#[cfg(feature = "cluster")]
+use crate::backend::OutsideFigures;
+use crate::backend::StoreFigures;
+use crate::consuming::Consuming;
 use crate::http::call::Call;
 use crate::http::problem::of_broken_off;
 use crate::http::reply::{Reply, typed};
@@ -22,20 +25,28 @@ use crate::trace;
 /// `GET /metrics`
 pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     let broker = call.shared.broker.clone();
+    let reads_here = call.shared.consuming() == Consuming::Here;
     let look = move || {
         let mut stats = broker.stats();
         let topics = broker.topics().list();
         let hidden: HashSet<&TopicName> =
             topics.iter().filter(|topic| !is_shown(topic)).map(|topic| &topic.name).collect();
         stats.pending.retain(|(name, _)| !hidden.contains(name));
-        (stats, broker.consumers().lags())
+        // How far groups are that read from Kafka is known there.
+        let lags = if reads_here { broker.consumers().lags() } else { Vec::new() };
+        (stats, lags)
     };
     let (stats, lags) = call.shared.tasks.blocking(look).await.map_err(of_broken_off)?;
-    let mut text = render(&stats, &(call.shared.store_figures)(), call.shared.pushed.counts());
+    let store = (call.shared.store_figures)();
+    let mut text = render(&stats, &store, call.shared.pushed.counts());
     let kafka = call.shared.kafka_places.standing();
     connections(&mut text, call.shared.places.standing(), kafka);
     groups(&mut text, &stats, &lags);
     traces(&mut text, &call.shared.traces.counts);
+    #[cfg(feature = "cluster")]
+    if let Some(outside) = &store.outside {
+        self::outside(&mut text, outside);
+    }
     let media_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(typed(StatusCode::OK, media_type, text.into_bytes()))
 }
@@ -61,6 +72,50 @@ fn connections(text: &mut String, standing: Standing, kafka: Standing) {
     for (name, help, count) in counters {
         head(text, name, "counter", help);
         line(text, format_args!("{name} {count}"));
+    }
+}
+
+/// What concerns Kafka, slots and other nodes.
+#[cfg(feature = "cluster")]
+fn outside(text: &mut String, outside: &OutsideFigures) {
+    let mut gauges = vec![(
+        "punctual_kafka_outlet_reachable",
+        "Whether Kafka answered last.",
+        u64::from(outside.kafka_reachable),
+    )];
+    let mut counters = Vec::new();
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    if let Some(slots) = &outside.slots {
+        gauges.extend([
+            ("punctual_slots_held", "Slots that this node holds.", count(slots.slots)),
+            ("punctual_timeline_entries", "Entries in memory.", count(slots.entries)),
+            ("punctual_timeline_bytes", "Bytes of messages in memory.", count(slots.bytes)),
+            ("punctual_timeline_claimed", "Entries on their way out.", count(slots.claimed)),
+            ("punctual_timeline_queued", "Calls that wait for the store.", count(slots.queued)),
+        ]);
+        counters.extend([
+            ("punctual_store_commits_total", "Groups of changes written.", slots.commits),
+            ("punctual_store_changes_total", "Changes in them.", slots.committed_changes),
+            ("punctual_store_fenced_total", "Writes refused for an old term.", slots.fenced),
+            ("punctual_store_reloads_total", "Slots read again after doubt.", slots.reloads),
+            ("punctual_store_failures_total", "Calls that failed.", slots.store_failures),
+        ]);
+    }
+    if let Some(routing) = outside.routing {
+        counters.extend([
+            ("punctual_peer_calls_total", "Calls of other nodes.", routing.calls),
+            ("punctual_peer_calls_failed_total", "Those without an answer.", routing.failed),
+            ("punctual_routing_retries_total", "Tries while a slot moved.", routing.retried),
+        ]);
+    }
+    for (kind, figures) in [("gauge", gauges), ("counter", counters)] {
+        for (name, help, number) in figures {
+            head(text, name, kind, help);
+            line(text, format_args!("{name} {number}"));
+        }
+    }
+    if let Some(calls) = &outside.peer_calls {
+        histogram(text, "punctual_peer_call_seconds", "Time that calls of nodes took.", calls);
     }
 }
 
@@ -125,6 +180,12 @@ fn render(stats: &Stats, store: &StoreFigures, pushed: Counts) -> String {
     ] {
         head(&mut text, name, "counter", help);
         line(&mut text, format_args!("{name} {count}"));
+    }
+    let name = "punctual_deliveries_refused_total";
+    head(&mut text, name, "counter", "Deliveries that the outlet put off.");
+    for (topic, count) in &stats.refused {
+        let topic = topic.as_ref().map_or("", TopicName::as_str);
+        line(&mut text, format_args!("{name}{{topic=\"{topic}\"}} {count}"));
     }
     let name = "punctual_push_paused_endpoints";
     head(&mut text, name, "gauge", "Endpoints that fail and are given a pause.");

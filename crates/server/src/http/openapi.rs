@@ -141,6 +141,7 @@ fn describe(operation: Operation, numbers: &Numbers) -> Described {
         Operation::LegacyCancel => messages::legacy_cancel(),
         Operation::Stats => admin::stats(numbers),
         Operation::Cluster => admin::cluster(),
+        Operation::PutCluster => admin::put_cluster(),
         Operation::Metrics => admin::metrics(),
         Operation::OpenApi => admin::document(),
         Operation::Docs => admin::page(),

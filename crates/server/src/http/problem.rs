@@ -42,6 +42,10 @@ pub(crate) fn of_store(error: StoreError) -> Problem {
         StoreError::Poisoned(_) => {
             Problem::new(Code::Unavailable, "the store stopped after a failed write")
         }
+        StoreError::Unavailable(why) => Problem::new(Code::Unavailable, why.to_string()),
+        StoreError::Elsewhere => {
+            Problem::new(Code::Unavailable, "the slot of this message is moving to another node")
+        }
         StoreError::Damaged(what) => {
             error!(%what, "a request met damaged data");
             Code::DamagedData.into()

@@ -97,6 +97,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::POST,   "/delay/cancelDelayMsg",                                       Operation::LegacyCancel),
     route(Method::GET,    "/v1/stats",                                                   Operation::Stats),
     route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
+    route(Method::PUT,    "/v1/cluster",                                                 Operation::PutCluster),
     route(Method::GET,    "/health/live",                                                Operation::Live),
     route(Method::GET,    "/health/ready",                                               Operation::ReadyNow),
     route(Method::GET,    "/metrics",                                                    Operation::Metrics),

@@ -10,8 +10,10 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::access::Gate;
-use crate::app::{Broker, StoreFigures};
+use crate::app::Broker;
 use crate::audit::AuditRecord;
+use crate::backend::{Backend, Nodes, StoreFigures};
+use crate::consuming::Consuming;
 use crate::http::openapi::Document;
 use crate::http::page::PAGE_BYTES_MAX;
 use crate::http::routes::Router;
@@ -64,22 +66,25 @@ pub(crate) struct Shared {
     pub(crate) store_bytes: StoreBytes,
     /// When the server was started, on the clock of the broker and on that of the machine.
     pub(crate) started: (Timestamp, Instant),
+    /// The nodes that make up the broker.
+    pub(crate) nodes: Nodes,
     taking: AtomicBool,
 }
 
 impl Shared {
     pub(crate) fn new(
         broker: Broker,
-        store_figures: Box<dyn Fn() -> StoreFigures + Send + Sync>,
+        (backend, nodes): (&Backend, Nodes),
         pushed: Arc<Figures>,
         tasks: Tasks,
         (live, audit, gate, traces): (&Live, Arc<AuditRecord>, Gate, Traces),
     ) -> Self {
         let started = (broker.now(), Instant::now());
         let held_bytes_max = live.read().config.http.held_bytes_max;
+        let backend = backend.clone();
         Self {
             broker,
-            store_figures,
+            store_figures: Box::new(move || backend.figures()),
             pushed,
             tasks,
             places: Arc::default(),
@@ -100,6 +105,7 @@ impl Shared {
             address: OnceLock::new(),
             store_bytes: StoreBytes::default(),
             started,
+            nodes,
             taking: AtomicBool::new(true),
         }
     }
@@ -112,6 +118,11 @@ impl Shared {
     /// Largest body of a message, in bytes.
     pub(crate) fn body_bytes_max(&self) -> usize {
         self.live().config.limits.body_bytes_max
+    }
+
+    /// Where delivered messages are read.
+    pub(crate) fn consuming(&self) -> Consuming {
+        self.live().config.outlet.kind.into()
     }
 
     /// Longest delay.

@@ -1,17 +1,15 @@
-//! Figures of the whole broker in one answer, and the machines that make it up.
+//! Figures of the whole broker in one answer.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
 use parking_lot::Mutex;
 use punctual_api::Problem;
 use punctual_api::request::Parameters;
 use punctual_api::stats::{
-    ClusterView, ConnectionsView, GroupStatsView, LatencyView, NodeView, SlotsView, StatsView,
-    TopicStatsView, TotalsView,
+    ConnectionsView, GroupStatsView, LatencyView, StatsView, TopicStatsView, TotalsView,
 };
 use punctual_broker::Stats;
 use punctual_broker::group::GroupLag;
@@ -20,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::http::call::Call;
 use crate::http::problem::of_broken_off;
-use crate::http::reply::{Reply, json, large_json};
+use crate::http::reply::{Reply, large_json};
 use crate::http::shared::Shared;
 use crate::http::topics::is_shown;
 use crate::machine;
@@ -30,9 +28,6 @@ const NAMED_DEFAULT: usize = 20;
 const NAMED_MAX: u64 = 1000;
 /// For how long it is remembered how large the files are.
 const FILES_REMEMBERED: Duration = Duration::from_secs(5);
-/// Where one machine has everything, nothing is divided.
-const SLOTS: u64 = 1;
-const SINGLE: &str = "single";
 
 /// How large the files were, and when somebody looked.
 #[derive(Debug, Default)]
@@ -171,29 +166,6 @@ fn percentile(buckets: &Buckets, percent: u64) -> Option<f64> {
 
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-/// `GET /v1/cluster`
-pub(crate) async fn cluster(call: Call) -> Result<Reply, Problem> {
-    Parameters::read(call.query())?.end()?;
-    let shared = &call.shared;
-    let address = shared.address.get().copied();
-    let node = NodeView {
-        id: SINGLE.to_owned(),
-        address: address.unwrap_or(shared.live().config.http.listen).to_string(),
-        version: env!("CARGO_PKG_VERSION"),
-        started_at: shared.started.0.to_string(),
-        state: "up",
-        slots: SLOTS,
-        term: 1,
-    };
-    let view = ClusterView {
-        mode: SINGLE,
-        node: SINGLE.to_owned(),
-        nodes: vec![node],
-        slots: SlotsView { total: SLOTS, unowned: 0 },
-    };
-    Ok(json(StatusCode::OK, &view))
 }
 
 #[cfg(test)]

@@ -258,6 +258,8 @@ pub(crate) async fn checks(call: Call) -> Result<Reply, Problem> {
     drop(held);
     let desk = shared.broker.transactions();
     let deadline = Instant::now() + Duration::from_millis(wait.as_millis());
+    let known = (&shared.broker, &shared.tasks);
+    let _asked = shared.nodes.ask_for_checks(known, &group, max, deadline);
     loop {
         let available = desk.available(&group);
         caller.still_stands()?;

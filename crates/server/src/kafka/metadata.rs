@@ -136,11 +136,12 @@ async fn make(call: &Call, name: &str, missing: Refusal) -> Result<Arc<Topic>, R
     if !auto_create || !call.may_topic(Permission::Send, &name) {
         return Err(missing);
     }
-    let work = call.shared.with_topics(move |topics| match topics.by_name(&name) {
-        // A topic that nobody is shown has that name.
-        Some(topic) if topic.kind == TopicKind::Retry => Err(Refusal::illegal_name()),
-        Some(topic) => Ok(topic),
-        None => topics.put(&name, TopicSettings::default()).map_err(Refusal::of_topic),
+    let work = call.shared.with_topics(move |topics| {
+        match topics.make(&name, TopicSettings::default()).map_err(Refusal::of_topic)? {
+            // A topic that nobody is shown has that name.
+            topic if topic.kind == TopicKind::Retry => Err(Refusal::illegal_name()),
+            topic => Ok(topic),
+        }
     });
     let made = work.await?;
     call.shared.broker.topics_changed();

@@ -6,7 +6,7 @@
 //! finished whether or not the client waits for it.
 
 mod batch;
-mod headers;
+pub(in crate::kafka) mod headers;
 mod producer_id;
 mod refusal;
 

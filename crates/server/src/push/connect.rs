@@ -166,7 +166,7 @@ impl Connector {
     async fn tls(&self) -> Result<TlsConnector, ConnectError> {
         let make = || async {
             let authorities = self.authorities.clone();
-            let made = tokio::task::spawn_blocking(move || make_tls(authorities)).await;
+            let made = tokio::task::spawn_blocking(move || client_tls(authorities)).await;
             made.unwrap_or_else(|broken| Err(rustls::Error::General(broken.to_string())))
         };
         let tls = self.tls.get_or_try_init(make).await;
@@ -208,7 +208,8 @@ async fn reach(addresses: &[SocketAddr]) -> Result<TcpStream, ConnectError> {
     Err(failed)
 }
 
-fn read_authorities(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, String> {
+/// The certificates in a file, each of which can be trusted.
+pub(crate) fn read_authorities(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = std::fs::read(path).map_err(|error| error.to_string())?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let authorities = read.map_err(|error| error.to_string())?;
@@ -228,8 +229,10 @@ fn roots(authorities: Vec<CertificateDer<'static>>) -> Result<RootCertStore, rus
     Ok(roots)
 }
 
-/// Reads the system's certificates; blocks on the disk.
-fn make_tls(authorities: Vec<CertificateDer<'static>>) -> Result<TlsConnector, rustls::Error> {
+/// Trusts the system's certificates, which it reads, and these; blocks on the disk.
+pub(crate) fn client_tls(
+    authorities: Vec<CertificateDer<'static>>,
+) -> Result<TlsConnector, rustls::Error> {
     let mut roots = roots(authorities)?;
     let system = rustls_native_certs::load_native_certs();
     for error in &system.errors {

@@ -33,6 +33,8 @@ use crate::tasks::Tasks;
 pub(crate) use self::callback::Asking;
 pub(crate) use self::connect::Connector;
 pub use self::connect::TrustError;
+#[cfg(feature = "cluster")]
+pub(crate) use self::connect::{client_tls, read_authorities};
 pub use self::endpoint::Allowed;
 pub(crate) use self::endpoint::URL_CHARS_MAX;
 pub(crate) use self::figures::{Counts, Figures};

@@ -19,12 +19,12 @@ use punctual_model::{Header, Message, Partition, Span, Timestamp, TopicId};
 
 pub use self::changes::{changes, lasting_changes};
 pub use self::clock::clock;
-pub use self::coordinator::coordinator;
+pub use self::coordinator::{Company, coordinator};
 pub use self::groups::{GroupStore, groups};
 pub use self::outlet::outlet;
 pub use self::store::store;
 pub use self::timeline::timeline;
-pub use self::topics::topics;
+pub use self::topics::{catalogue, topics};
 
 /// A fresh subject and two topics that exist for it, with [`Stage::PARTITIONS`] partitions each.
 #[derive(Debug)]

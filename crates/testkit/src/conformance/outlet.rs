@@ -2,7 +2,9 @@
 
 use futures_executor::block_on;
 use punctual_model::ports::{Armed, Origin, Outlet};
-use punctual_model::{Basis, Key, Message, MessageId, Partition, Sequence, Timestamp, TopicId};
+use punctual_model::{
+    Basis, Key, Lane, Message, MessageId, Partition, Sequence, Timestamp, TopicId,
+};
 
 use super::{START, Stage, after, delicate_messages, message, partition};
 
@@ -36,7 +38,11 @@ pub(super) fn armed(number: u64, topic: TopicId, partition: Partition, message: 
 }
 
 pub(super) fn deliver<O: Outlet>(outlet: &O, batch: &[Armed], now: Timestamp) {
-    block_on(outlet.deliver(batch, now)).expect("a working outlet takes a batch");
+    let untaken = block_on(outlet.deliver(batch, now)).expect("a working outlet takes a batch");
+    assert!(untaken.is_empty(), "a working outlet takes everything, not all but {untaken:?}");
+    for lane in Lane::ALL {
+        assert!(outlet.told(lane).is_empty(), "nothing was left open");
+    }
 }
 
 /// What a partition should have received of `sent`.

@@ -3,6 +3,7 @@
 mod accepting;
 mod arming;
 mod cancelling;
+mod deferring;
 mod listing;
 
 use futures_executor::block_on;
@@ -33,6 +34,11 @@ pub fn timeline<T: Timeline>(make: impl Fn() -> Stage<T>) {
     cancelling::claim_takes_out_what_was_cancelled(&make());
     cancelling::a_cancel_has_a_definite_outcome(&make());
     cancelling::of_concurrent_cancels_one_wins(&make());
+    deferring::what_is_deferred_comes_again_under_its_id(&make());
+    deferring::a_cancel_of_what_was_deferred_wins(&make());
+    deferring::settling_some_leaves_the_others_claimed(&make());
+    deferring::what_is_not_claimed_is_not_deferred(&make());
+    deferring::the_listener_hears_of_what_was_deferred(&make());
     accepting::find_tells_the_state(&make());
     listing::pending_is_listed_by_due_time_and_paged(&make());
     listing::pending_is_filtered(&make());

@@ -20,18 +20,29 @@ use super::{after, delicate_messages, message, partition};
 /// # Panics
 /// Where they break it.
 pub fn topics<T: Topics + Outlet>(make: impl Fn() -> T) {
-    a_topic_is_found_by_name_and_by_number(&make());
-    topics_are_listed_by_name(&make());
-    settings_can_be_changed(&make());
-    what_becomes_of_late_messages_can_be_changed(&make());
+    catalogue(|| Arc::new(make()));
     a_topic_may_gain_partitions_and_never_lose_any(&make());
     a_deleted_topic_is_gone_and_its_number_too(&make());
     a_log_is_read_from_any_offset(&make());
     the_bounds_tell_where_a_log_starts_and_ends(&make());
     a_delivered_message_is_located(&make());
     a_message_is_found_by_the_time_it_was_delivered_at(&make());
-    a_missing_partition_is_refused(&make());
-    the_delay_levels_can_be_changed(&make());
+}
+
+/// Holds topics to that part of their contract that needs no logs. `make` gives fresh ones each time.
+///
+/// # Panics
+/// Where they break it.
+pub fn catalogue(make: impl Fn() -> Arc<dyn Topics>) {
+    a_topic_is_found_by_name_and_by_number(&*make());
+    topics_are_listed_by_name(&*make());
+    settings_can_be_changed(&*make());
+    what_becomes_of_late_messages_can_be_changed(&*make());
+    the_number_of_partitions_only_grows(&*make());
+    a_number_is_given_once(&*make());
+    what_is_only_wanted_is_taken_as_it_is(&*make());
+    a_missing_partition_is_refused(&*make());
+    the_delay_levels_can_be_changed(&*make());
 }
 
 fn name(text: &str) -> TopicName {
@@ -64,12 +75,12 @@ pub(super) fn unusual() -> TopicSettings {
     }
 }
 
-fn put<T: Topics>(topics: &T, text: &str, partitions: u16) -> Arc<Topic> {
+fn put<T: Topics + ?Sized>(topics: &T, text: &str, partitions: u16) -> Arc<Topic> {
     topics.put(&name(text), settings(partitions)).expect("a working store makes topics")
 }
 
 /// Everything from `from` on, read in steps of `limit`.
-fn read_all<T: Topics>(topics: &T, mut from: LogPosition, limit: usize) -> Vec<Delivered> {
+fn read_all<T: Topics + ?Sized>(topics: &T, mut from: LogPosition, limit: usize) -> Vec<Delivered> {
     let mut all: Vec<Delivered> = Vec::new();
     loop {
         let page = topics.read(from, limit).expect("a working store reads");
@@ -92,7 +103,7 @@ fn numbered(topic: TopicId, place: Partition, count: u64) -> Vec<Armed> {
     (0..count).map(|number| armed(number, topic, place, message(&number.to_string()))).collect()
 }
 
-fn a_topic_is_found_by_name_and_by_number<T: Topics>(topics: &T) {
+fn a_topic_is_found_by_name_and_by_number<T: Topics + ?Sized>(topics: &T) {
     assert_eq!(topics.by_name(&name("orders")), None);
     assert_eq!(topics.list(), []);
     let orders = put(topics, "orders", 3);
@@ -106,7 +117,7 @@ fn a_topic_is_found_by_name_and_by_number<T: Topics>(topics: &T) {
     assert_eq!(topics.by_id(TopicId::MAX), None);
 }
 
-fn topics_are_listed_by_name<T: Topics>(topics: &T) {
+fn topics_are_listed_by_name<T: Topics + ?Sized>(topics: &T) {
     let longest = "x".repeat(249);
     for text in ["b", "a.b", longest.as_str(), "a", "B", "a-b", "10", "9"] {
         put(topics, text, 1);
@@ -115,7 +126,7 @@ fn topics_are_listed_by_name<T: Topics>(topics: &T) {
     assert_eq!(listed, ["10", "9", "B", "a", "a-b", "a.b", "b", &longest]);
 }
 
-fn settings_can_be_changed<T: Topics>(topics: &T) {
+fn settings_can_be_changed<T: Topics + ?Sized>(topics: &T) {
     let before = put(topics, "orders", 2);
     let changed = unusual();
     let after = topics.put(&name("orders"), changed.clone()).expect("settings may change");
@@ -124,7 +135,7 @@ fn settings_can_be_changed<T: Topics>(topics: &T) {
     assert_eq!(topics.list().len(), 1);
 }
 
-fn what_becomes_of_late_messages_can_be_changed<T: Topics>(topics: &T) {
+fn what_becomes_of_late_messages_can_be_changed<T: Topics + ?Sized>(topics: &T) {
     let minute = Span::from_secs(60);
     let all = [CatchUp::All, CatchUp::Spread(minute), CatchUp::SkipOlder(minute), CatchUp::Latest];
     for catch_up in all {
@@ -132,6 +143,36 @@ fn what_becomes_of_late_messages_can_be_changed<T: Topics>(topics: &T) {
         let after = topics.put(&name("orders"), changed.clone()).expect("settings may change");
         assert_eq!(after.settings, changed);
     }
+}
+
+fn the_number_of_partitions_only_grows<T: Topics + ?Sized>(topics: &T) {
+    let id = put(topics, "orders", 2).id;
+    let more = put(topics, "orders", 4);
+    assert_eq!((more.id, more.settings.partitions, more.key_partitions), (id, 4, 2));
+    let fewer = topics.put(&name("orders"), settings(3));
+    assert_eq!(fewer, Err(TopicError::CannotShrink(4)));
+    assert_eq!(topics.by_id(id), Some(more), "a refusal changes nothing");
+}
+
+fn a_number_is_given_once<T: Topics + ?Sized>(topics: &T) {
+    let kept = put(topics, "kept", 1);
+    let mut numbers = vec![kept.id];
+    for _ in 0..3 {
+        let topic = put(topics, "orders", 1);
+        assert!(!numbers.contains(&topic.id), "{:?} was given before", topic.id);
+        numbers.push(topic.id);
+        assert_eq!(topics.delete(&topic.name), Ok(true));
+        assert_eq!(topics.delete(&topic.name), Ok(false), "there is none any more");
+        assert_eq!((topics.by_name(&topic.name), topics.by_id(topic.id)), (None, None));
+    }
+    assert_eq!(topics.list(), [kept]);
+}
+
+fn what_is_only_wanted_is_taken_as_it_is<T: Topics + ?Sized>(topics: &T) {
+    let known = topics.put(&name("orders"), unusual()).expect("a working store makes topics");
+    assert_eq!(topics.make(&name("orders"), settings(9)), Ok(known));
+    let made = topics.make(&name("stock"), settings(3)).expect("a working store makes topics");
+    assert_eq!((made.settings.partitions, topics.by_name(&made.name)), (3, Some(made)));
 }
 
 fn a_topic_may_gain_partitions_and_never_lose_any<T: Topics + Outlet>(topics: &T) {
@@ -254,7 +295,7 @@ fn a_message_is_found_by_the_time_it_was_delivered_at<T: Topics + Outlet>(topics
     assert_eq!(topics.offset_at(id, partition(0), after(1000)), Ok(0), "a log of its own each");
 }
 
-fn a_missing_partition_is_refused<T: Topics>(topics: &T) {
+fn a_missing_partition_is_refused<T: Topics + ?Sized>(topics: &T) {
     let id = put(topics, "orders", 2).id;
     let missing = [(id, partition(2)), (TopicId::MAX, partition(0))];
     for (topic, place) in missing {
@@ -264,7 +305,7 @@ fn a_missing_partition_is_refused<T: Topics>(topics: &T) {
     }
 }
 
-fn the_delay_levels_can_be_changed<T: Topics>(topics: &T) {
+fn the_delay_levels_can_be_changed<T: Topics + ?Sized>(topics: &T) {
     assert_eq!(topics.levels(), DelayLevels::default());
     put(topics, "orders", 1);
     let levels = DelayLevels::new(std::array::from_fn(|level| Span::from_millis(level as u64)));

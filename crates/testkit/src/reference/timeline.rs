@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_engine::log::batch::{OWN_ID_HEADER, SERIES_HEADER};
 use punctual_model::ports::{
     ArmLimit, Armed, CancelOutcome, Delivered, Forecast, Found, Order, Origin, Outlet,
-    PendingEntry, PendingPage, PendingQuery, Revised, StoreError, Timeline,
+    PendingEntry, PendingPage, PendingQuery, Revised, StoreError, Timeline, Untaken,
 };
 use punctual_model::{
     Action, Entry, Event, Header, Key, Lane, Link, Message, MessageId, State, Timestamp, TopicId,
@@ -132,11 +132,39 @@ impl Timeline for Reference {
         batch.retain(|armed| {
             memory.book.waiting.contains_key(&armed.key) && memory.book.end(armed.id(), Event::Fire)
         });
+        memory.claimed.extend(batch.iter().map(|armed| armed.key));
         Ok(())
     }
 
-    async fn settle(&self, _batch: &[Armed]) -> Result<(), StoreError> {
-        // Without a disk nothing is left to do once a batch was claimed.
+    async fn settle(&self, batch: &[Armed]) -> Result<(), StoreError> {
+        let mut memory = self.lock();
+        for armed in batch {
+            memory.claimed.remove(&armed.key);
+        }
+        Ok(())
+    }
+
+    async fn defer(&self, batch: Vec<(Armed, Timestamp)>) -> Result<(), StoreError> {
+        let mut heard = BTreeMap::new();
+        let mut memory = self.lock();
+        for (armed, due) in batch {
+            let (id, lane) = (armed.id(), armed.key.sequence.lane());
+            // The topic may be gone since the claim.
+            if !memory.claimed.remove(&armed.key) || memory.book.ended.remove(&id).is_none() {
+                continue;
+            }
+            let key = memory.book.store(lane, armed.deferred(due));
+            memory.book.moved.insert(id, key);
+            if due < memory.armed_until[lane.index()]
+                && let Some(listener) = memory.listener.clone()
+            {
+                heard.insert(lane.index(), (lane, listener));
+            }
+        }
+        drop(memory);
+        for (lane, listener) in heard.into_values() {
+            listener(lane);
+        }
         Ok(())
     }
 
@@ -169,7 +197,7 @@ impl Timeline for Reference {
 }
 
 impl Outlet for Reference {
-    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<(), StoreError> {
+    async fn deliver(&self, batch: &[Armed], now: Timestamp) -> Result<Vec<Untaken>, StoreError> {
         let mut memory = self.lock();
         let known: BTreeSet<TopicId> = memory.topics.values().map(|topic| topic.id).collect();
         // A topic deleted after the claim has no log to deliver to.
@@ -183,7 +211,7 @@ impl Outlet for Reference {
                 message: labelled(armed),
             });
         }
-        Ok(())
+        Ok(Vec::new())
     }
 }
 

@@ -6,6 +6,7 @@ use punctual_model::{GroupName, Timestamp};
 use punctual_testkit::forgetful::ForgetfulDisk;
 
 use super::*;
+use crate::access::files::AppFiles;
 use crate::access::grant::{Grant, Owner, Pattern};
 use crate::access::quota::Quotas;
 

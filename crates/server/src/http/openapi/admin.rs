@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use punctual_api::Code;
-use punctual_api::schema::{anything, text};
+use punctual_api::schema::{anything, text, truth};
 
 use super::Numbers;
 use super::described::{Described, JSON, QUERY, RECORD, STORE, WHEN};
@@ -82,6 +82,18 @@ pub(super) fn stats(numbers: &Numbers) -> Described {
 }
 
 pub(super) fn cluster() -> Described {
-    let described = Described::new(TAG, "The machines that make up the broker");
-    described.ok("The machines.", "Cluster").refused(QUERY)
+    Described::new(TAG, "The machines that make up the broker")
+        .query("slots", truth().about("Whether to say who has which slot."))
+        .ok("The machines.", "Cluster")
+        .refused(&[Code::InvalidField])
+        .refused(QUERY)
+}
+
+pub(super) fn put_cluster() -> Described {
+    Described::new(TAG, "Change into how many slots work is divided")
+        .detail("New slots are given out; those past the number take no more messages and end when they are empty.")
+        .takes("ClusterAsked")
+        .ok("The machines.", "Cluster")
+        .refused(&[Code::InvalidField, Code::NotACluster, Code::Unavailable])
+        .refused(RECORD)
 }

@@ -109,6 +109,7 @@ fn changed(described: Described) -> Described {
         .may_take("GroupChange")
         .ok("The group as it is now.", "Group")
         .conditional()
+        .refused(&[Code::ConsumeWithKafka])
         .refused(RECORD)
         .refused(STORE)
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::described::{Answer, Described, JSON};
 use super::{Numbers, describe};
 use crate::access::{Permission, Rule, Scope};
+use crate::consuming::is_refused_beside_kafka;
 use crate::http::routes::{ROUTES, Route};
 
 const INTRODUCTION: &str = "\
@@ -269,6 +270,9 @@ fn always(route: &Route) -> Vec<Code> {
     }
     if route.path.contains("{partition}") {
         codes.push(Code::InvalidParameter);
+    }
+    if is_refused_beside_kafka(route.operation) {
+        codes.push(Code::ConsumeWithKafka);
     }
     codes
 }

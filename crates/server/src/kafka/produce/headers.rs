@@ -100,7 +100,7 @@ pub(super) fn touches(record: &Record<'_>) -> bool {
 /// What a record asks for.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and soon moved on")]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// To be delivered.
     Schedule(Request),
     /// That a message is withdrawn.
@@ -112,8 +112,20 @@ pub(super) enum Asked {
 /// # Errors
 /// What is wrong, and what to do about it.
 pub(super) fn asked(record: &Record<'_>) -> Result<Asked, String> {
+    asked_by(record.headers(), record.key, record.value)
+}
+
+/// The same of a record in parts.
+///
+/// # Errors
+/// What is wrong, and what to do about it.
+pub(crate) fn asked_by<'a>(
+    headers: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+) -> Result<Asked, String> {
     let mut found = Found::default();
-    for (name, value) in record.headers() {
+    for (name, value) in headers {
         match meaning(name, value) {
             Some(Means::Stamp) => {}
             None | Some(Means::Kept) => found.keep(name, value)?,
@@ -121,8 +133,8 @@ pub(super) fn asked(record: &Record<'_>) -> Result<Asked, String> {
         }
     }
     match found.cancel.take() {
-        Some(cancel) => found.cancelled(record, cancel),
-        None => Ok(found.scheduled(record)),
+        Some(cancel) => found.cancelled(value, cancel),
+        None => Ok(found.scheduled(key, value)),
     }
 }
 
@@ -238,11 +250,11 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn cancelled(self, record: &Record<'_>, cancel: Cancel) -> Result<Asked, String> {
+    fn cancelled(self, value: Option<&[u8]>, cancel: Cancel) -> Result<Asked, String> {
         if self.when.is_some() || self.own_id.is_some() || self.ttl.is_some() {
             return Err("a record with punctual-cancel asks for nothing else".to_owned());
         }
-        if record.value.is_some_and(|value| !value.is_empty()) {
+        if value.is_some_and(|value| !value.is_empty()) {
             return Err(
                 "a record with punctual-cancel has no value: nobody would get it".to_owned()
             );
@@ -250,15 +262,15 @@ impl<'a> Found<'a> {
         Ok(Asked::Cancel(cancel))
     }
 
-    fn scheduled(mut self, record: &Record<'_>) -> Asked {
-        if record.value.is_none() {
+    fn scheduled(mut self, key: Option<&[u8]>, value: Option<&[u8]>) -> Asked {
+        if value.is_none() {
             self.headers.push(Header { name: NULL_HEADER.to_owned(), value: Bytes::new() });
         }
         // Copies, because a part of the request would keep all of it alive.
         let message = Message {
-            key: record.key.map(Bytes::copy_from_slice),
+            key: key.map(Bytes::copy_from_slice),
             headers: self.headers,
-            body: Bytes::copy_from_slice(record.value.unwrap_or_default()),
+            body: Bytes::copy_from_slice(value.unwrap_or_default()),
         };
         let when = self.when.map_or(When::Now, |(when, _)| when);
         Asked::Schedule(Request {

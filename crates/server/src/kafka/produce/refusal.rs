@@ -85,9 +85,12 @@ impl From<ProduceError> for Refusal {
             ProduceError::StaleEpoch => ErrorCode::INVALID_PRODUCER_EPOCH,
             // Nothing was stored, and there may be room later.
             ProduceError::BacklogFull
-            | ProduceError::Store(StoreError::Busy | StoreError::Full) => {
-                ErrorCode::NOT_ENOUGH_REPLICAS
-            }
+            | ProduceError::Store(
+                StoreError::Busy
+                | StoreError::Full
+                | StoreError::Unavailable(_)
+                | StoreError::Elsewhere,
+            ) => ErrorCode::NOT_ENOUGH_REPLICAS,
             ProduceError::Store(
                 StoreError::Poisoned(_) | StoreError::Damaged(_) | StoreError::Closed,
             ) => ErrorCode::KAFKA_STORAGE_ERROR,

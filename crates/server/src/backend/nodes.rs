@@ -1,0 +1,117 @@
+//! The nodes that make up the broker, as this one sees them. One machine alone is one of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use punctual_model::ports::{ClusterView, Coordinator, CoordinatorError, Solo};
+use punctual_model::{GroupName, Timestamp};
+use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
+
+use crate::app::Broker;
+use crate::tasks::Tasks;
+
+/// Tells the name under which this node is known at the moment.
+pub(crate) type Name = Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>;
+
+/// What a node has in memory of a timeline that is shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) slots: usize,
+    pub(crate) entries: usize,
+    pub(crate) bytes: usize,
+    /// Everything due before it is in memory.
+    pub(crate) frontier: Option<Timestamp>,
+}
+
+/// Why a node does not serve as it should, if it does not.
+pub(crate) type Standing = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// The nodes.
+pub(crate) struct Nodes {
+    coordinator: Arc<dyn Coordinator>,
+    /// Whether there may be others.
+    shared: bool,
+    name: Name,
+    memory: Option<Box<dyn Fn() -> Memory + Send + Sync>>,
+    standing: Standing,
+    /// How this node speaks with others, where there may be some.
+    #[cfg(feature = "cluster")]
+    pub(crate) link: Option<crate::backend::Link>,
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nodes").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Nodes {
+    /// One machine that has everything.
+    pub(crate) fn single(standing: Standing) -> Self {
+        Self {
+            coordinator: Arc::new(Solo::default()),
+            shared: false,
+            name: Arc::new(|| None),
+            memory: None,
+            standing,
+            #[cfg(feature = "cluster")]
+            link: None,
+        }
+    }
+
+    /// Nodes over one store; one that is alone there speaks with nobody.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn shared(
+        (coordinator, name): (Arc<dyn Coordinator>, Name),
+        memory: impl Fn() -> Memory + Send + Sync + 'static,
+        standing: Standing,
+        link: Option<crate::backend::Link>,
+    ) -> Self {
+        let memory: Box<dyn Fn() -> Memory + Send + Sync> = Box::new(memory);
+        Self { coordinator, shared: true, name, memory: Some(memory), standing, link }
+    }
+
+    /// Everybody, as far as this node knows; `None` where one machine has everything.
+    pub(crate) fn view(&self) -> Option<Arc<ClusterView>> {
+        self.shared.then(|| self.coordinator.view())
+    }
+
+    /// The name under which this node is known at the moment.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        (self.name)()
+    }
+
+    /// What this node has in memory of a timeline that is shared.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        self.memory.as_ref().map(|memory| memory())
+    }
+
+    /// Whether this node serves as it should, and if not, why.
+    pub(crate) fn standing(&self) -> Result<(), String> {
+        (self.standing)()
+    }
+
+    /// Lets checks of a producer group that other nodes have ready be ready here too, for as long as
+    /// the answer is kept.
+    pub(crate) fn ask_for_checks(
+        &self,
+        (broker, tasks): (&Broker, &Tasks),
+        group: &GroupName,
+        max: usize,
+        deadline: Instant,
+    ) -> Option<DropGuard> {
+        #[cfg(feature = "cluster")]
+        if let Some(link) = &self.link {
+            return Some(link.ask_for_checks((broker, tasks), group, max, deadline));
+        }
+        // Nobody else has any.
+        let _alone = (broker, tasks, group, max, deadline);
+        None
+    }
+
+    /// Asks for another number of slots.
+    pub(crate) async fn resize(&self, slots: u32) -> Result<(), CoordinatorError> {
+        self.coordinator.resize(slots).await
+    }
+}
