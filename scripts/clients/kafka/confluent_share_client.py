@@ -97,6 +97,8 @@ def explicit():
         "once": [1, 2],
     }
     same(seen, wanted, "deliveries")
+    # What is settled is on its way to the dead letters: they come as messages that are due at once.
+    until("two dead letters", lambda: ask("GET", GROUP_PATH)["dead"] == 2)
     dead = ask("GET", f"{GROUP_PATH}/dead")["messages"]
     reasons = {letter["body"]: letter["reason"] for letter in dead}
     same(reasons, {"released": "attempts_exhausted", "rejected": "rejected"}, "dead letters")
