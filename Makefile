@@ -25,14 +25,14 @@ run:
 # Three nodes over real services, for a look; Ctrl-C ends them all. `make cluster NODES=5 STORE=cassandra`.
 cluster:
 	scripts/services install $(COORDINATOR) $(STORE) kafka
-	command -v protoc >/dev/null || { echo "please install protobuf-compiler" >&2; exit 1; }
+	scripts/protoc-check.sh
 	cargo build --release --features punctual-cli/cluster
 	NODES="$(NODES)" STORE="$(STORE)" COORDINATOR="$(COORDINATOR)" scripts/cluster.sh
 
 # Puts the program, its manual pages and its completions under PREFIX.
 install:
-	case "$(FEATURES)" in *cluster*) command -v protoc >/dev/null || { \
-		echo "please install protobuf-compiler, or build without clusters: make install FEATURES=" >&2; exit 1; } ;; esac
+	case "$(FEATURES)" in *cluster*) scripts/protoc-check.sh || { \
+		echo "or build without clusters: make install FEATURES=" >&2; exit 1; } ;; esac
 	cargo build --release --features "$(FEATURES)"
 	install -D $(BUILT)/punctual "$(DESTDIR)$(PREFIX)/bin/punctual"
 	$(BUILT)/punctual man --dir "$(DESTDIR)$(PREFIX)/share/man/man1"

@@ -10,9 +10,11 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # Debian packages, as `command:package`.
 packages=()
 for pair in cc:build-essential make:build-essential faketime:faketime curl:curl python3:python3 script:bsdutils kcat:kcat \
-    pkg-config:pkg-config protoc:protobuf-compiler ip:iproute2; do
+    pkg-config:pkg-config ip:iproute2; do
     have "${pair%%:*}" || packages+=("${pair##*:}")
 done
+# For the etcd client.
+"$(dirname "$0")/protoc-check.sh" 2>/dev/null || packages+=(protobuf-compiler libprotobuf-dev)
 # For gzip in librdkafka.
 echo '#include <zlib.h>' | cc -E -x c - >/dev/null 2>&1 || packages+=(zlib1g-dev)
 python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
