@@ -3,7 +3,7 @@
 //! A plain batch is unlogged and of one partition: the best that Cassandra can do. Messages come in two
 //! kinds: with one delay, so that a batch falls into one or two partitions of a slot, and with due times all
 //! over three days, so that nearly every row is in a partition of its own; the same rows are also inserted
-//! plainly into those same partitions. All take turns, and the median of the rounds is told.
+//! plainly into those same partitions, in batches of ten. All take turns, and the median of the rounds is told.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -29,11 +29,14 @@ use crate::report::{Report, Table, say};
 
 const ROUNDS: usize = 3;
 /// As the store divides time.
-const BUCKET_MS: u64 = 300_000;
+const BUCKET_MS: u64 = 900_000;
 /// Messages with one delay are due past all others, a millisecond apart.
 const IN_ORDER_MS: u64 = START_MS + 10 * DAYS_MS;
-/// Partitions of the plain table that are written at a time, for one writer.
-const PARTITIONS_AT_ONCE: usize = 128;
+/// Requests to the plain table on their way at a time, for one writer.
+const REQUESTS_AT_ONCE: usize = 128;
+/// Partitions and bytes of one request beyond which Cassandra warns, as it comes.
+const WARNED_PARTITIONS: usize = 10;
+const WARNED_BYTES: usize = 5 << 10;
 /// Rows of a page that is read.
 const PAGE_ROWS: usize = 1000;
 const PAGE_BYTES: usize = 64 << 20;
@@ -231,7 +234,7 @@ impl Bench {
         }
     }
 
-    /// Plain rows in batches of one partition each: all of them in one, or each where it is due.
+    /// Plain rows, all of them in one partition or each where it is due.
     async fn insert(&self, part: Part, slot: u16, numbers: Range<u64>) -> Result<()> {
         let one = numbers.start / BUCKET_MS;
         let mut partitions = std::collections::BTreeMap::<u64, Vec<_>>::new();
@@ -247,7 +250,21 @@ impl Bench {
             let row = (i32::from(slot), bucket_column, due, sequence, topic, 0_i16, content);
             partitions.entry(bucket).or_default().push(row);
         }
-        let sent = partitions.into_values().map(|rows| async move {
+        // Few rows travel with those of other partitions, as many as Cassandra takes without a warning.
+        let mut requests: Vec<(usize, Vec<_>)> = Vec::new();
+        let small = WARNED_BYTES / (self.body.len() + 64);
+        for rows in partitions.into_values() {
+            match requests.last_mut() {
+                Some((count, last))
+                    if *count < WARNED_PARTITIONS && last.len() + rows.len() <= small =>
+                {
+                    *count += 1;
+                    last.extend(rows);
+                }
+                _ => requests.push((1, rows)),
+            }
+        }
+        let sent = requests.into_iter().map(|(_, rows)| async move {
             if let [row] = rows.as_slice() {
                 self.session.execute_unpaged(&self.insert, row).await?;
                 return anyhow::Ok(());
@@ -257,7 +274,7 @@ impl Bench {
             self.session.batch(&batch, rows).await?;
             Ok(())
         });
-        stream::iter(sent).buffer_unordered(PARTITIONS_AT_ONCE).try_collect::<Vec<()>>().await?;
+        stream::iter(sent).buffer_unordered(REQUESTS_AT_ONCE).try_collect::<Vec<()>>().await?;
         Ok(())
     }
 

@@ -27,6 +27,7 @@ mod statements;
 mod tenure;
 mod rows;
 mod intent;
+mod batches;
 mod apply;
 mod read;
 mod listing;

@@ -7,10 +7,10 @@ use std::collections::{HashMap, HashSet};
 
 use punctual_model::{Entry, Key, MessageId, Parked, State};
 use scylla::serialize::row::SerializeRow;
-use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::MaybeUnset;
 
+use super::batches::{Write, write_all};
 use super::calls::{Trouble, side_by_side};
 use super::intent::Intended;
 use super::place::{self, Place, millis};
@@ -18,15 +18,6 @@ use super::rows::{self, EntryRow};
 use super::tenure::{Holder, Listed, SLOTS_AT_ONCE};
 use super::{Finished, Inner};
 use crate::store::{Change, Failure, Group, Kind, Outcome, Tenure};
-
-/// Rows of one partition that go together.
-const BATCH_ROWS: usize = 1000;
-
-/// Bytes of one partition that go together.
-const BATCH_BYTES: usize = 512 << 10;
-
-/// Partitions that are written at a time, for one slot.
-const PARTITIONS_AT_ONCE: usize = 128;
 
 /// The groups of one slot, with their places in the call.
 type Share = (Tenure, Vec<(usize, Vec<Change>)>);
@@ -161,17 +152,13 @@ enum Target {
     Bucket {
         lane: i8,
     },
+    Span {
+        lane: i8,
+    },
     Topic {
         topic: i32,
         lane: i8,
     },
-}
-
-/// One row's change.
-struct Write<'a> {
-    statement: &'a PreparedStatement,
-    values: Box<dyn SerializeRow + Send + Sync>,
-    bytes: usize,
 }
 
 /// Rows of one slot to be written.
@@ -191,7 +178,7 @@ impl<'a> Writes<'a> {
         self.rows.is_empty()
     }
 
-    /// Rows that list a bucket, and rows that list one for a topic.
+    /// Rows that list a bucket, and rows that list a span for a topic.
     #[cfg(test)]
     pub(super) fn listings(&self) -> (usize, usize) {
         let count = |is: fn(&Target) -> bool| {
@@ -260,7 +247,7 @@ impl<'a> Writes<'a> {
         self.push(target, &self.inner.statements.put, bytes, values);
     }
 
-    /// Lists the bucket of an entry, and that its topic has something in it, unless they are.
+    /// Lists the bucket of an entry, and that its topic has something in that span, unless they are.
     fn list(&mut self, place: Place, topic: i32, stamp: i64) {
         let (lane, bucket) = (place.lane, place.bucket);
         let statements = &self.inner.statements;
@@ -268,9 +255,12 @@ impl<'a> Writes<'a> {
             let row = (place.slot, lane, bucket, stamp);
             self.push(Target::Bucket { lane }, &statements.bucket_put, 32, row);
         }
-        if self.is_news((lane, bucket, Some(topic))) {
-            let row = (topic, lane, bucket, place.slot, stamp);
+        let span = place::span(bucket);
+        if self.is_news((lane, span, Some(topic))) {
+            let row = (topic, lane, span, place.slot, stamp);
             self.push(Target::Topic { topic, lane }, &statements.topic_put, 32, row);
+            let row = (place.slot, lane, span, topic, stamp);
+            self.push(Target::Span { lane }, &statements.span_put, 32, row);
         }
     }
 
@@ -335,64 +325,12 @@ impl<'a> Writes<'a> {
     }
 }
 
-/// Writes partitions side by side. It was refused only if every one of them was.
-async fn write_all<'a>(
-    inner: &Inner,
-    partitions: impl Iterator<Item = Vec<Write<'a>>> + Send,
-) -> Result<(), Trouble> {
-    let pieces = partitions.flat_map(cut).map(|piece| write(inner, piece));
-    let done = side_by_side(PARTITIONS_AT_ONCE, pieces).await;
-    let some = done.iter().any(|piece| !matches!(piece, Err(Trouble::Refused(_))));
-    for piece in done {
-        match piece {
-            Err(Trouble::Refused(text)) if some => return Err(Trouble::Unsure(text)),
-            Err(trouble) => return Err(trouble),
-            Ok(()) => {}
-        }
-    }
-    Ok(())
-}
-
 /// A column that is left alone in a new row, and emptied in one that may have been there.
 fn optional<T>(fresh: bool, value: Option<T>) -> MaybeUnset<Option<T>> {
     match value {
         None if fresh => MaybeUnset::Unset,
         value => MaybeUnset::Set(value),
     }
-}
-
-/// Pieces of a partition's rows that are small enough.
-fn cut(rows: Vec<Write<'_>>) -> Vec<Vec<Write<'_>>> {
-    let mut pieces = Vec::new();
-    let mut piece = Vec::new();
-    let mut bytes = 0;
-    for row in rows {
-        if !piece.is_empty() && (piece.len() >= BATCH_ROWS || bytes + row.bytes > BATCH_BYTES) {
-            pieces.push(std::mem::take(&mut piece));
-            bytes = 0;
-        }
-        bytes += row.bytes;
-        piece.push(row);
-    }
-    pieces.push(piece);
-    pieces
-}
-
-async fn write(inner: &Inner, mut rows: Vec<Write<'_>>) -> Result<(), Trouble> {
-    if rows.len() == 1
-        && let Some(row) = rows.pop()
-    {
-        return inner.calls.write(row.statement, row.values).await;
-    }
-    let mut batch = Batch::new(BatchType::Unlogged);
-    batch.set_consistency(inner.level());
-    batch.set_is_idempotent(true);
-    let mut values = Vec::with_capacity(rows.len());
-    for row in rows {
-        batch.append_statement(row.statement.clone());
-        values.push(row.values);
-    }
-    inner.calls.batch(&batch, values).await
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl Calls {
         values: impl SerializeRow,
     ) -> Result<(), Trouble> {
         let run = || async { self.session.execute_unpaged(statement, &values).await.map(drop) };
-        self.again(run).await
+        self.again(run, trouble).await
     }
 
     /// Carries a statement out once, for it adds to what is there.
@@ -111,7 +111,18 @@ impl Calls {
         values: impl BatchValues,
     ) -> Result<(), Trouble> {
         let run = || async { self.session.batch(batch, &values).await.map(drop) };
-        self.again(run).await
+        self.again(run, trouble).await
+    }
+
+    /// Carries out changes of several partitions, of which some may be carried out and others not; they
+    /// may be repeated.
+    pub(super) async fn batch_of_several(
+        &self,
+        batch: &Batch,
+        values: impl BatchValues,
+    ) -> Result<(), Trouble> {
+        let run = || async { self.session.batch(batch, &values).await.map(drop) };
+        self.again(run, trouble_midway).await
     }
 
     /// All rows of a statement whose answer is small by its nature.
@@ -121,7 +132,7 @@ impl Calls {
         values: impl SerializeRow,
     ) -> Result<QueryRowsResult, Trouble> {
         let run = || async { self.session.execute_unpaged(statement, &values).await };
-        self.again(run).await?.into_rows_result().map_err(damaged)
+        self.again(run, trouble).await?.into_rows_result().map_err(damaged)
     }
 
     /// One page of rows, and where the next one starts.
@@ -133,7 +144,7 @@ impl Calls {
     ) -> Result<(QueryRowsResult, Option<PagingState>), Trouble> {
         let run =
             || async { self.session.execute_single_page(statement, &values, from.clone()).await };
-        let (result, next) = self.again(run).await?;
+        let (result, next) = self.again(run, trouble).await?;
         let next = match next {
             PagingStateResponse::HasMorePages { state } => Some(state),
             PagingStateResponse::NoMorePages => None,
@@ -150,7 +161,7 @@ impl Calls {
     ) -> Result<bool, Trouble> {
         let _permit = self.permit().await;
         let answer = self.session.execute_unpaged(statement, &values).await;
-        applied(answer.map_err(|e| trouble_of_decision(&e))?)
+        applied(answer.map_err(|e| trouble_midway(&e))?)
     }
 
     /// Changes several rows of one partition, if all conditions hold.
@@ -161,7 +172,7 @@ impl Calls {
     ) -> Result<bool, Trouble> {
         let _permit = self.permit().await;
         let answer = self.session.batch(batch, &values).await;
-        applied(answer.map_err(|e| trouble_of_decision(&e))?)
+        applied(answer.map_err(|e| trouble_midway(&e))?)
     }
 
     async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
@@ -169,7 +180,12 @@ impl Calls {
         self.permits.acquire().await.ok()
     }
 
-    async fn again<T, F>(&self, run: impl Fn() -> F) -> Result<T, Trouble>
+    /// Tries until it is done or cannot be; `meaning` tells what a failed attempt means.
+    async fn again<T, F>(
+        &self,
+        run: impl Fn() -> F,
+        meaning: fn(&ExecutionError) -> Trouble,
+    ) -> Result<T, Trouble>
     where
         F: Future<Output = Result<T, ExecutionError>>,
     {
@@ -179,7 +195,7 @@ impl Calls {
         for attempt in 1..=ATTEMPTS {
             let trouble = match run().await {
                 Ok(answer) => return Ok(answer),
-                Err(e) => trouble(&e),
+                Err(e) => meaning(&e),
             };
             let last = attempt == ATTEMPTS || !passes(&trouble);
             if matches!(trouble, Trouble::Unsure(_)) {
@@ -233,8 +249,9 @@ fn trouble(error: &ExecutionError) -> Trouble {
     if refused { Trouble::Refused(text) } else { Trouble::Unsure(text) }
 }
 
-/// Of a lightweight transaction any answer but a plain refusal may come after its proposal was taken.
-fn trouble_of_decision(error: &ExecutionError) -> Trouble {
+/// Of a lightweight transaction any answer but a plain refusal may come after its proposal was taken, and
+/// of several partitions after the first of them was changed.
+fn trouble_midway(error: &ExecutionError) -> Trouble {
     match (trouble(error), error) {
         (
             Trouble::Refused(text),

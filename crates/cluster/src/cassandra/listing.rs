@@ -1,10 +1,10 @@
 //! What a topic has pending, over all slots, in key order.
 //!
-//! A table tells in which buckets of which slots a topic has something. Their rows are looked at side
-//! by side, bucket by bucket, without their bodies; bodies are read of what goes into the answer
-//! alone. One call looks at a bounded number of rows, and answers how far it came.
+//! A table tells in which hours of which slots a topic has something, and another which buckets those
+//! have. Their rows are looked at side by side, bucket by bucket, without their bodies; bodies are read of
+//! what goes into the answer alone. One call looks at a bounded number of rows, and answers how far it came.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use punctual_model::ports::{PendingEntry, PendingPage, PendingQuery};
@@ -234,33 +234,65 @@ impl Inner {
         Ok(page)
     }
 
-    /// The next bucket in which a topic has something, with its slots.
+    /// The next bucket in which a topic may have something, with its slots.
     pub(super) async fn next_bucket(
         &self,
         buckets: &mut Buckets,
     ) -> Result<Option<(i64, Vec<Slot>)>, Trouble> {
+        while buckets.open.is_empty() {
+            let Some((span, slots)) = self.next_span(buckets).await? else { return Ok(None) };
+            buckets.open = self.buckets_of_span(buckets, span, &slots).await?;
+        }
+        Ok(buckets.open.pop_first())
+    }
+
+    /// The buckets of a span that there are, with their slots.
+    async fn buckets_of_span(
+        &self,
+        buckets: &Buckets,
+        span: i64,
+        slots: &[Slot],
+    ) -> Result<BTreeMap<i64, Vec<Slot>>, Trouble> {
+        let all = place::buckets_of(span);
+        let wanted = *all.start().max(&buckets.first)..=*all.end().min(&buckets.last);
+        let lane = place::lane(buckets.lane);
+        let found = slots
+            .iter()
+            .map(|slot| self.buckets((i32::from(slot.0), lane), wanted.clone(), i32::MAX));
+        let mut open: BTreeMap<i64, Vec<Slot>> = BTreeMap::new();
+        for (slot, found) in slots.iter().zip(side_by_side(SLOTS_AT_ONCE, found).await) {
+            for bucket in found? {
+                open.entry(bucket).or_default().push(*slot);
+            }
+        }
+        Ok(open)
+    }
+
+    /// The next span in which a topic has something, with its slots.
+    async fn next_span(&self, buckets: &mut Buckets) -> Result<Option<(i64, Vec<Slot>)>, Trouble> {
         let mut slots = Vec::new();
-        let mut bucket = None;
+        let mut span = None;
         loop {
-            while let Some(&(number, slot)) = buckets.read.last() {
-                if bucket.is_some_and(|bucket| bucket != number) {
-                    return Ok(bucket.map(|bucket| (bucket, slots)));
+            while let Some(&(number, slot)) = buckets.spans.last() {
+                if span.is_some_and(|span| span != number) {
+                    return Ok(span.map(|span| (span, slots)));
                 }
-                bucket = Some(number);
+                span = Some(number);
                 slots.push(slot);
-                buckets.read.pop();
+                buckets.spans.pop();
             }
             let Some(from) = buckets.from.take() else {
-                return Ok(bucket.map(|bucket| (bucket, slots)));
+                return Ok(span.map(|span| (span, slots)));
             };
             let Buckets { topic, lane, first, last, .. } = *buckets;
+            let (first, last) = (place::span(first), place::span(last));
             let values = (place::topic(topic), place::lane(lane), first, last);
             let (rows, next) = self.calls.page(&self.statements.topic_next, values, from).await?;
             for row in rows.rows::<(i64, i32)>().map_err(damaged)? {
-                let (bucket, slot) = row.map_err(damaged)?;
-                buckets.read.push((bucket, slot_of(slot)?));
+                let (span, slot) = row.map_err(damaged)?;
+                buckets.spans.push((span, slot_of(slot)?));
             }
-            buckets.read.reverse();
+            buckets.spans.reverse();
             buckets.from = next;
         }
     }
@@ -272,15 +304,18 @@ pub(super) struct Buckets {
     lane: Lane,
     first: i64,
     last: i64,
-    /// Read and not handed out, the next one last.
-    read: Vec<(i64, Slot)>,
-    /// Where the next page starts.
+    /// Not handed out.
+    open: BTreeMap<i64, Vec<Slot>>,
+    /// Spans after those, the next one last.
+    spans: Vec<(i64, Slot)>,
+    /// Where the next page of spans starts.
     from: Option<PagingState>,
 }
 
 impl Buckets {
     pub(super) fn new(topic: TopicId, lane: Lane, first: i64, last: i64) -> Self {
-        Self { topic, lane, first, last, read: Vec::new(), from: Some(PagingState::start()) }
+        let (open, spans) = (BTreeMap::new(), Vec::new());
+        Self { topic, lane, first, last, open, spans, from: Some(PagingState::start()) }
     }
 }
 

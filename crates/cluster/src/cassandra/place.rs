@@ -5,13 +5,18 @@
 //! whatever their slots. What is parked has one due time for all, so it is spread by the order of
 //! acceptance instead. Nothing here talks to anybody.
 
+use std::ops::RangeInclusive;
+
 use punctual_model::{Key, Lane, MessageId, Partition, Sequence, Timestamp, TopicId};
 
 use crate::store::{Failure, Slot};
 
-/// How much time a partition of entries covers. At 1,500 entries a second and slot, a partition has
-/// some 450,000 rows.
-pub(super) const BUCKET_MS: u64 = 300_000;
+/// How much time a partition of entries covers. At 500 entries a second and slot, a partition has
+/// some 450,000 rows; more time for each would make messages that are all over share more of them.
+pub(super) const BUCKET_MS: u64 = 900_000;
+
+/// Buckets for which it is written down together that a topic has something in them: an hour.
+const SPAN_BUCKETS: i64 = 4;
 
 /// The first bucket of what is parked.
 const PARKED: i64 = 1 << 32;
@@ -67,6 +72,20 @@ pub(super) fn bucket(key: Key) -> i64 {
 /// Whether a bucket is of what is parked.
 pub(super) fn is_parked(bucket: i64) -> bool {
     bucket >= PARKED
+}
+
+/// The span of a bucket. Spans grow with buckets; what is parked has one for each.
+pub(super) fn span(bucket: i64) -> i64 {
+    if is_parked(bucket) { bucket } else { bucket / SPAN_BUCKETS }
+}
+
+/// The buckets of a span.
+pub(super) fn buckets_of(span: i64) -> RangeInclusive<i64> {
+    if is_parked(span) {
+        return span..=span;
+    }
+    let first = span.saturating_mul(SPAN_BUCKETS);
+    first..=first.saturating_add(SPAN_BUCKETS - 1)
 }
 
 /// When the last entry of a bucket may be due, and one millisecond more; the end of time for what is
@@ -199,6 +218,7 @@ mod tests {
             prop_assume!(!between(a) && !between(b));
             if a <= b {
                 prop_assert!(bucket(a) <= bucket(b));
+                prop_assert!(span(bucket(a)) <= span(bucket(b)));
             }
         }
 
@@ -208,6 +228,7 @@ mod tests {
             prop_assert!(bucket_start(bucket, Lane::Retry) <= key);
             prop_assert!(key.due < bucket_end(bucket) || is_parked(bucket));
             prop_assert_eq!(is_parked(bucket), key.due.is_parked());
+            prop_assert!(buckets_of(span(bucket)).contains(&bucket));
         }
     }
 }

@@ -1,12 +1,14 @@
 //! What has ended, some time later: whole partitions are dropped, with the names and pointers of
 //! what stood in them.
 //!
+//! The hours in which a topic has something go with their last partition.
+//!
 //! A partition goes once everything in it has ended by the slot's mark, long enough ago. The stamp
 //! of its removal is chosen while no write of this slot is under way, and the bucket counts as not
 //! listed from then on: what is put there later has a later stamp, and stays. Where something has
 //! not ended, or is parked and never comes due, what has ended goes row by row.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use bytes::Bytes;
 use punctual_model::{Key, Lane, Span, Timestamp};
@@ -54,7 +56,6 @@ struct Work {
     stamp: i64,
     /// Past this key it was not looked at.
     after: (i64, i64),
-    topics: BTreeSet<i32>,
     /// Not everything in it has ended, as far as the slot's mark says: rows go one by one.
     by_row: bool,
     /// Something in it stays.
@@ -145,13 +146,14 @@ impl Inner {
         ended_before: [Timestamp; Lane::ALL.len()],
         before: Timestamp,
     ) -> Result<Option<Work>, Trouble> {
-        let slot = holder.tenure.slot;
+        let slot = i32::from(holder.tenure.slot.0);
         for lane in Lane::ALL {
             let done = ended_before[lane.index()].min(before);
             let last = super::tenure::first_bucket(before, lane);
             let mut from = 0;
             loop {
-                let found = self.buckets(slot, lane, from, last, BUCKETS_AT_ONCE).await?;
+                let columns = (slot, place::lane(lane));
+                let found = self.buckets(columns, from..=last, BUCKETS_AT_ONCE).await?;
                 let Some(&end) = found.last() else { break };
                 for bucket in found {
                     let key = (place::lane(lane), bucket);
@@ -181,7 +183,7 @@ impl Inner {
         let slot = i32::from(holder.tenure.slot.0);
         let place = Place { slot, lane: place::lane(lane), bucket };
         holder.forget(place.lane, bucket);
-        Ok(Work { place, stamp, after: (-1, -1), topics: BTreeSet::new(), by_row, stays: false })
+        Ok(Work { place, stamp, after: (-1, -1), by_row, stays: false })
     }
 
     async fn look_through_finished(
@@ -216,7 +218,6 @@ impl Inner {
                     work.stays = true;
                     continue;
                 }
-                work.topics.insert(one.topic);
                 gone.push(one);
             }
             self.let_go(work, gone).await?;
@@ -281,15 +282,41 @@ impl Inner {
         if work.stays {
             return Ok(());
         }
-        for topic in &work.topics {
-            let values = (work.stamp, *topic, lane, bucket, slot);
-            self.calls.write(&self.statements.topic_drop, values).await?;
+        let near = place::buckets_of(place::span(bucket));
+        let near = self.buckets((slot, lane), near, BUCKETS_AT_ONCE).await?;
+        if near.iter().all(|other| *other == bucket) {
+            self.drop_span(work).await?;
         }
         let values = (work.stamp, slot, lane, bucket);
         self.calls.write(&self.statements.drop, values).await?;
+        // The last one: until then somebody comes back to it.
         self.calls.write(&self.statements.bucket_drop, values).await?;
         holder.purging.lock().later.remove(&(lane, bucket));
         Ok(())
+    }
+
+    /// Topics are told no more that they have something in the span of a partition, which is its last.
+    async fn drop_span(&self, work: &Work) -> Result<(), Trouble> {
+        let Place { slot, lane, bucket } = work.place;
+        let span = place::span(bucket);
+        let mut from = PagingState::start();
+        loop {
+            let values = (slot, lane, span);
+            let (found, next) = self.calls.page(&self.statements.span_topics, values, from).await?;
+            let topics = found.rows::<(i32,)>().map_err(damaged)?;
+            let topics: Vec<(i32,)> = topics.collect::<Result<_, _>>().map_err(damaged)?;
+            let drops = topics.into_iter().map(|(topic,)| {
+                let values = (work.stamp, topic, lane, span, slot);
+                self.calls.write(&self.statements.topic_drop, values)
+            });
+            side_by_side(REMOVALS_AT_ONCE, drops).await.into_iter().collect::<Result<(), _>>()?;
+            match next {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        let values = (work.stamp, slot, lane, span);
+        self.calls.write(&self.statements.span_drop, values).await
     }
 
     /// Looks through one bucket of what is parked, another one each time.
@@ -300,11 +327,11 @@ impl Inner {
         before: Timestamp,
         budget: &mut usize,
     ) -> Result<(), Trouble> {
-        let slot = holder.tenure.slot;
+        let columns = (i32::from(holder.tenure.slot.0), place::lane(lane));
         let first = super::tenure::first_bucket(Timestamp::PREPARED, lane);
         let last = holder.purging.lock().parked[lane.index()];
         let from = last.map_or(first, |last| last + 1);
-        let found = self.buckets(slot, lane, from, i64::MAX, 1).await?;
+        let found = self.buckets(columns, from..=i64::MAX, 1).await?;
         holder.purging.lock().parked[lane.index()] = found.first().copied();
         let Some(&bucket) = found.first() else { return Ok(()) };
         let mut work = self.begin(holder, lane, bucket, true).await?;

@@ -1,5 +1,6 @@
 //! What is pending in a slot, and what is known of a message or a name.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use punctual_model::{Key, Lane, MessageId, Partition, State, Timestamp, TopicId};
@@ -42,14 +43,15 @@ impl Inner {
         let mut bytes = 0;
         let (mut from, last) = (place::bucket(after), first_bucket(until, lane).min(last_bucket()));
         while found.len() < limit.0 && bytes < limit.1 {
-            let buckets = self.buckets(slot, lane, from, last, BUCKETS_AT_ONCE).await;
+            let columns = (i32::from(slot.0), place::lane(lane));
+            let buckets = self.buckets(columns, from..=last, BUCKETS_AT_ONCE).await;
             let buckets = buckets.map_err(Trouble::read)?;
             let Some(&end) = buckets.last() else { break };
             for bucket in buckets {
                 if found.len() >= limit.0 || bytes >= limit.1 {
                     break;
                 }
-                let place = Place { slot: i32::from(slot.0), lane: place::lane(lane), bucket };
+                let place = Place { slot: columns.0, lane: columns.1, bucket };
                 self.page_of(place, (after, until), limit, (&mut found, &mut bytes))
                     .await
                     .map_err(Trouble::read)?;
@@ -106,16 +108,14 @@ impl Inner {
         }
     }
 
-    /// Buckets of a slot and lane that have or had entries, in order.
+    /// The first buckets in a range that have or had entries of a slot and lane, in order.
     pub(super) async fn buckets(
         &self,
-        slot: Slot,
-        lane: Lane,
-        from: i64,
-        last: i64,
+        (slot, lane): (i32, i8),
+        range: RangeInclusive<i64>,
         limit: i32,
     ) -> Result<Vec<i64>, Trouble> {
-        let values = (i32::from(slot.0), place::lane(lane), from, last, limit);
+        let values = (slot, lane, *range.start(), *range.end(), limit);
         let rows = self.calls.rows(&self.statements.bucket_next, values).await?;
         let rows = rows.rows::<(i64,)>().map_err(damaged)?;
         rows.map(|row| row.map(|(bucket,)| bucket).map_err(damaged)).collect()
@@ -225,12 +225,13 @@ impl Inner {
         for lane in Lane::ALL {
             let ended = self.ended_before(slot, lane).await.map_err(Trouble::read)?;
             let mut from = first_bucket(ended, lane);
+            let columns = (i32::from(slot.0), place::lane(lane));
             loop {
-                let buckets = self.buckets(slot, lane, from, i64::MAX, BUCKETS_AT_ONCE).await;
+                let buckets = self.buckets(columns, from..=i64::MAX, BUCKETS_AT_ONCE).await;
                 let buckets = buckets.map_err(Trouble::read)?;
                 let Some(&last) = buckets.last() else { break };
                 for bucket in buckets {
-                    let place = Place { slot: i32::from(slot.0), lane: place::lane(lane), bucket };
+                    let place = Place { slot: columns.0, lane: columns.1, bucket };
                     if self.has_pending(place).await.map_err(Trouble::read)? {
                         return Ok(false);
                     }

@@ -4,7 +4,8 @@
 //! slot          ((slot), part)                    term, marks and stamps of a slot; the change under way
 //! entry         ((slot, lane, bucket), due, sequence)   what is pending, and what has ended a while ago
 //! bucket        ((slot, lane), bucket)            which partitions of `entry` there are
-//! topic_bucket  ((topic, lane), bucket, slot)     in which of them a topic has something
+//! topic_span    ((topic, lane), span, slot)       in which hours a topic has something, and in which slots
+//! span_topic    ((slot, lane), span, topic)       the same by slot, for whoever removes it
 //! moved         ((slot, lane, bucket), first_due, first_sequence)   where a message stands that was moved
 //! name          ((topic, name))                   whose name an own id is
 //! counted, total                                  counters for forecasts
@@ -51,8 +52,10 @@ const TABLES: &[&str] = &[
      'provide_overlapping_tombstones': 'row'}",
     "CREATE TABLE IF NOT EXISTS KS.bucket (slot int, lane tinyint, bucket bigint, \
      PRIMARY KEY ((slot, lane), bucket))",
-    "CREATE TABLE IF NOT EXISTS KS.topic_bucket (topic int, lane tinyint, bucket bigint, slot int, \
-     PRIMARY KEY ((topic, lane), bucket, slot))",
+    "CREATE TABLE IF NOT EXISTS KS.topic_span (topic int, lane tinyint, span bigint, slot int, \
+     PRIMARY KEY ((topic, lane), span, slot))",
+    "CREATE TABLE IF NOT EXISTS KS.span_topic (slot int, lane tinyint, span bigint, topic int, \
+     PRIMARY KEY ((slot, lane), span, topic))",
     "CREATE TABLE IF NOT EXISTS KS.moved (slot int, lane tinyint, bucket bigint, first_due bigint, \
      first_sequence bigint, due bigint, sequence bigint, \
      PRIMARY KEY ((slot, lane, bucket), first_due, first_sequence))",

@@ -93,12 +93,17 @@ statements! {
         AND bucket >= ? AND bucket <= ? LIMIT ?";
     bucket_drop: Write = "DELETE FROM KS.bucket USING TIMESTAMP ? \
         WHERE slot = ? AND lane = ? AND bucket = ?";
-    topic_put: Write = "INSERT INTO KS.topic_bucket (topic, lane, bucket, slot) \
+    topic_put: Write = "INSERT INTO KS.topic_span (topic, lane, span, slot) \
         VALUES (?, ?, ?, ?) USING TIMESTAMP ?";
-    topic_next: Read = "SELECT bucket, slot FROM KS.topic_bucket WHERE topic = ? AND lane = ? \
-        AND bucket >= ? AND bucket <= ?";
-    topic_drop: Write = "DELETE FROM KS.topic_bucket USING TIMESTAMP ? \
-        WHERE topic = ? AND lane = ? AND bucket = ? AND slot = ?";
+    topic_next: Read = "SELECT span, slot FROM KS.topic_span WHERE topic = ? AND lane = ? \
+        AND span >= ? AND span <= ?";
+    topic_drop: Write = "DELETE FROM KS.topic_span USING TIMESTAMP ? \
+        WHERE topic = ? AND lane = ? AND span = ? AND slot = ?";
+    span_put: Write = "INSERT INTO KS.span_topic (slot, lane, span, topic) \
+        VALUES (?, ?, ?, ?) USING TIMESTAMP ?";
+    span_topics: Read = "SELECT topic FROM KS.span_topic WHERE slot = ? AND lane = ? AND span = ?";
+    span_drop: Write = "DELETE FROM KS.span_topic USING TIMESTAMP ? \
+        WHERE slot = ? AND lane = ? AND span = ?";
     moved_put: Write = "INSERT INTO KS.moved (slot, lane, bucket, first_due, first_sequence, due, \
         sequence) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?";
     moved: Read = "SELECT due, sequence FROM KS.moved WHERE slot = ? AND lane = ? AND bucket = ? \
@@ -161,7 +166,8 @@ mod tests {
         ("KS.slot", &["slot"]),
         ("KS.entry", &["slot", "lane", "bucket"]),
         ("KS.bucket", &["slot", "lane"]),
-        ("KS.topic_bucket", &["topic", "lane"]),
+        ("KS.topic_span", &["topic", "lane"]),
+        ("KS.span_topic", &["slot", "lane"]),
         ("KS.moved", &["slot", "lane", "bucket"]),
         ("KS.name", &["topic", "name"]),
         ("KS.counted", &["topic", "shard"]),

@@ -33,7 +33,7 @@ pub(super) const SLOTS_AT_ONCE: usize = 64;
 /// Buckets of which an owner remembers that they are listed.
 const KNOWN_MAX: usize = 200_000;
 
-/// A lane and a bucket that is listed, or is for a topic.
+/// A lane and a bucket that is listed, or a span that is for a topic.
 pub(super) type Listed = (i8, i64, Option<i32>);
 
 /// What the process knows of a slot that it holds.
@@ -88,9 +88,12 @@ impl Holder {
         known.extend(listed);
     }
 
-    /// A bucket is about to go.
+    /// A bucket is about to go, and its span with it if there is no other.
     pub(super) fn forget(&self, lane: i8, bucket: i64) {
-        self.known.lock().retain(|&(of, number, _)| (of, number) != (lane, bucket));
+        let span = place::span(bucket);
+        self.known.lock().retain(|&(of, number, topic)| {
+            of != lane || number != topic.map_or(bucket, |_topic| span)
+        });
     }
 }
 

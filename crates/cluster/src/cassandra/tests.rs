@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::LazyLock;
 
 use punctual_model::{Basis, Changed, Entry, Extra, Message, OwnId, Partition, Span, State};
 use punctual_testkit::services;
@@ -67,13 +68,16 @@ fn runtime() -> tokio::runtime::Runtime {
     builder.worker_threads(2).enable_all().build().unwrap()
 }
 
+/// A keyspace of this process: what others have left there stays, so nobody has had it.
+static KEYSPACE: LazyLock<String> =
+    LazyLock::new(|| format!("inside_{:016x}", getrandom::u64().unwrap()));
+
 async fn open(address: SocketAddr) -> CassandraStore {
-    let keyspace = format!("inside_{}", std::process::id());
     let options = CassandraOptions {
         replication: Replication::Simple(1),
         deadline: Duration::from_secs(60),
         allow_unsafe: vec!["replication".into()],
-        ..CassandraOptions::new(vec![address.to_string()], keyspace)
+        ..CassandraOptions::new(vec![address.to_string()], KEYSPACE.as_str())
     };
     CassandraStore::open(options).await.unwrap()
 }
@@ -424,5 +428,33 @@ fn a_bucket_is_listed_once_for_all_topics_and_once_for_each() {
         let place = Place::of(Slot(80), key(80, 100, 1));
         holder.forget(place.lane, place.bucket);
         assert_eq!(of_topics(&[1, 2]).listings(), (1, 2), "the bucket was to go");
+    });
+}
+
+#[test]
+fn rows_of_many_partitions_all_arrive() {
+    runtime().block_on(async {
+        let Some((store, other)) = two().await else { return };
+        let tenure = tenure(81, 1);
+        store.take(tenure).await.unwrap();
+        // Each in a bucket of its own; every tenth one too large to travel with others.
+        let sized = |number: u64| if number.is_multiple_of(10) { 6000 } else { 100 };
+        let keys: Vec<Key> =
+            (0..300).map(|at| key(81, at * 2 * place::BUCKET_MS, at + 1)).collect();
+        let changes = keys.iter().zip(0..).map(|(&key, number)| {
+            let body = Bytes::from(vec![7; sized(number)]);
+            let message = Message { body, ..Message::default() };
+            Change::Put { key, entry: Entry { message, ..entry(key, None) } }
+        });
+        assert_eq!(apply(&store, tenure, changes.collect()).await.unwrap(), Outcome::Done);
+        let first = Key { due: Timestamp::MIN, ..Key::default() };
+        let limit = (1000, 64 << 20);
+        let page = other.page(Slot(81), Lane::Message, first, Timestamp::MAX, limit).await.unwrap();
+        let found: Vec<(Key, usize)> = page
+            .iter()
+            .map(|stored| (stored.key, stored.entry.as_ref().unwrap().message.body.len()))
+            .collect();
+        let wanted: Vec<(Key, usize)> = keys.into_iter().zip((0..).map(sized)).collect();
+        assert_eq!(found, wanted);
     });
 }
