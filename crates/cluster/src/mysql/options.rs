@@ -228,4 +228,16 @@ mod tests {
             assert!(matches!(refused, Err(OpenError::Url(_))), "{url}");
         }
     }
+
+    #[tokio::test]
+    async fn the_server_ends_what_a_node_leaves_open() {
+        let Some(address) = punctual_testkit::services::mariadb() else { return };
+        let mut options = MysqlOptions::new(format!("mysql://{address}/mysql"));
+        options.user = Some("root".to_owned());
+        options.deadline = Duration::from_secs(40);
+        let pool = options.pool(&Arc::default()).unwrap();
+        let asked = "SELECT CAST(@@SESSION.idle_transaction_timeout AS SIGNED)";
+        let (seconds,): (i64,) = sqlx::query_as(asked).fetch_one(&pool).await.unwrap();
+        assert_eq!(seconds, 41);
+    }
 }
