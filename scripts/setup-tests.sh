@@ -22,8 +22,8 @@ python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || packages+=(python3-venv)
 if [ "${#packages[@]}" -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
-        apt-get update -qq -o DPkg::Lock::Timeout=300
-        apt-get install -y -qq -o DPkg::Lock::Timeout=300 --no-install-recommends "${packages[@]}"
+        apt-get update -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5
+        apt-get install -y -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=5 --no-install-recommends "${packages[@]}"
     else
         missing+=("the packages ${packages[*]} (Debian names), with your package manager")
     fi

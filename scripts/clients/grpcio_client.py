@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from punctual.v1 import punctual_pb2 as pb
 from punctual.v1 import punctual_pb2_grpc as stubs
 
-PATIENCE = 60
+PATIENCE = 180
 
 
 def refused(call, code, word):

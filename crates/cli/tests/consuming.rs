@@ -9,8 +9,10 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Child;
 
 use command_support::{Server, punctual, signal, text};
-use process_support::wait_for;
+use process_support::dice::Dice;
+use process_support::{free_address, wait_for};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// Lines of a command that goes on.
 fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
@@ -129,7 +131,9 @@ fn an_interrupt_lets_the_command_at_work_finish() {
 
 #[test]
 fn a_consumer_outlives_its_server() {
-    let server = Server::start();
+    // A port that nobody is given while the server is down.
+    let address = free_address(&mut Dice::new(u64::from(std::process::id())));
+    let server = Server::at(&address.to_string(), TempDir::new().unwrap());
     let mut consumer = server.start_command(&["consume", "t", "--group", "g"]);
     let mut printed = lines(&mut consumer);
     server.json(&["send", "t", "before"]);

@@ -1,6 +1,6 @@
 //! Do the programs in `examples/` do what they say, against a real server?
 //!
-//! They need bash, curl and python3. Each has a minute; what hangs is ended and fails.
+//! They need bash, curl and python3. Each has two minutes; what hangs is ended and fails.
 #![allow(dead_code, clippy::allow_attributes, reason = "the support module serves several tests")]
 
 mod command_support;
@@ -62,9 +62,9 @@ fn letters(server: &Server, topic: &str, group: &str, count: usize) -> Vec<Value
 fn unpaid_orders_are_closed_and_paid_ones_are_not() {
     let server = Server::start();
     let mut script = command(&server, "bash", "close-unpaid-orders.sh", &[]);
-    script.env("TIME_TO_PAY", "4s");
+    script.env("TIME_TO_PAY", "10s");
     let expected = [
-        "orders 1, 2 and 3 are placed, to be paid within 4s",
+        "orders 1, 2 and 3 are placed, to be paid within 10s",
         "order 2 is paid",
         "order 1 is closed",
         "order 3 is closed",

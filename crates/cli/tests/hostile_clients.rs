@@ -127,7 +127,7 @@ fn g50_handshakes_that_mean_no_good() {
     let victim = Victim::start(&[
         ("PUNCTUAL_TLS__CERT_FILE", &path("cert.pem")),
         ("PUNCTUAL_TLS__KEY_FILE", &path("key.pem")),
-        ("PUNCTUAL_TLS__HANDSHAKE_TIMEOUT", "1s"),
+        ("PUNCTUAL_TLS__HANDSHAKE_TIMEOUT", "3s"),
     ]);
     for attack in tls::ATTACKS {
         let left = (attack.run)(&victim);

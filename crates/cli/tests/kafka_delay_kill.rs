@@ -214,7 +214,7 @@ fn produce(kafka: SocketAddr, topic: &str, mut dice: Dice, is_over: &AtomicBool)
 fn dues(kafka: SocketAddr, topic: &str) -> Vec<(u64, u64)> {
     let output = kcat()
         .args(["-b", &kafka.to_string(), "-C", "-t", topic, "-o", "beginning", "-e", "-q"])
-        .args(["-f", "%T\\t%h\\t%s\\n"])
+        .args(["-m", "60", "-f", "%T\\t%h\\t%s\\n"])
         .output()
         .unwrap();
     assert!(output.status.success());

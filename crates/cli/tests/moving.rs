@@ -35,7 +35,7 @@ use process_support::dice::Dice;
 use process_support::http::Client;
 use process_support::logs::{has_overdue, time_ms};
 use process_support::process::{Launch, Process};
-use process_support::{LOOK_INTERVAL, PATIENCE, number_from_environment, wall_ms};
+use process_support::{LOOK_INTERVAL, PATIENCE, number_from_environment, wait_for, wall_ms};
 use serde_json::{Value, json};
 
 /// Pending messages, and those sent in a second, of the run that everybody makes.
@@ -231,9 +231,19 @@ fn change_many(traffic: &Traffic, client: &mut Client, what: &str, asked: &Value
     job
 }
 
+/// The time at which an export begins. What was delivered before that is no longer pending; for a
+/// moment a message is in its log and still pending.
+fn begin_export(address: SocketAddr) -> u64 {
+    let from_ms = wall_ms();
+    let mut client = Client::connect(address).unwrap();
+    let settled = || (!has_overdue(&mut client, TOPIC, from_ms)).then_some(());
+    wait_for("what was on its way", settled);
+    from_ms
+}
+
 /// One export over one connection, with the times of its start and end.
 fn export_at_once(address: SocketAddr) -> (Export, (u64, u64)) {
-    let from_ms = wall_ms();
+    let from_ms = begin_export(address);
     let mut export = Export::default();
     export.read(&mut open_export(address, ""), u64::MAX);
     assert_eq!((export.next(), export.again), (None, 0));
@@ -242,7 +252,7 @@ fn export_at_once(address: SocketAddr) -> (Export, (u64, u64)) {
 
 /// An export in pages, each of which is first cut off in the middle.
 fn export_cut_off(address: SocketAddr, messages: u64) -> (Export, (u64, u64)) {
-    let from_ms = wall_ms();
+    let from_ms = begin_export(address);
     let limit = messages.div_ceil(PAGES);
     let mut all = Export::default();
     let mut query = format!("?limit={limit}");

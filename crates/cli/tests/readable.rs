@@ -13,7 +13,8 @@ mod process_support;
 use std::process::{Command, Output, Stdio};
 
 use command_support::{LIMIT_SECONDS, Server, punctual, text};
-use serde_json::json;
+use process_support::wait_for;
+use serde_json::{Value, json};
 
 /// A text that would clear the screen and colour what follows.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}[31mred\r\n\u{7}\u{202e}gnp.exe";
@@ -80,6 +81,12 @@ fn scripts_get_ids_alone() {
     assert_eq!(server.run(&["topics", "-q", "--json"]).status.code(), Some(2));
 }
 
+/// A dead letter of the group, once it is there: it comes as a message that is due at once.
+fn dead_letter(server: &Server) -> Value {
+    let list = ["dead", "list", "t", "--group", "g"];
+    wait_for("a dead letter", || server.json(&list).pop()).0
+}
+
 #[test]
 fn what_was_received_is_given_back_kept_or_rejected() {
     let server = Server::start();
@@ -99,7 +106,7 @@ fn what_was_received_is_given_back_kept_or_rejected() {
     assert_eq!(attempt, 2);
     let reject = ["nack", "t", &receipt, "--group", "g", "--reject", "--error", "never"];
     assert_eq!(server.json(&reject)[0]["result"], "dead");
-    let letter = server.json(&["dead", "list", "t", "--group", "g"]).remove(0);
+    let letter = dead_letter(&server);
     assert_eq!((&letter["reason"], &letter["last_error"]), (&json!("rejected"), &json!("never")));
 }
 
@@ -137,6 +144,7 @@ fn nothing_hostile_reaches_the_terminal() {
     let receipt = server.json(&["receive", "t", "--group", "g", "--wait", "20s"]).remove(0);
     let receipt = receipt["receipt"].as_str().unwrap();
     server.json(&["nack", "t", receipt, "--group", "g", "--reject", "--error", HOSTILE]);
+    assert_eq!(dead_letter(&server)["reason"], "rejected");
     for arguments in [
         &["list", "t"][..],
         &["get", &id],

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 
 use command_support::{LIMIT_SECONDS, Server, text};
-use process_support::PATIENCE;
+use process_support::{PATIENCE, wait_for};
 
 /// What takes the screen, and what gives it back.
 const ENTERED: &str = "\u{1b}[?1049h";
@@ -29,6 +29,12 @@ fn server() -> Server {
         server.json(&["send", "orders", "later", "--delay", "1h"]);
         server.json(&["send", "orders", &format!("now {number}")]);
     }
+    // What is due at once is on its way for a moment.
+    wait_for("three deliveries", || {
+        let group = server.json(&["groups", "show", "orders", "billing"]).remove(0);
+        let stats = server.json(&["stats"]).remove(0);
+        (group["lag"] == 3 && stats["pending"] == 3).then_some(())
+    });
     server
 }
 

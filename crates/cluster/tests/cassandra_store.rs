@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use cassandra_support::{Fresh, options, runtime, store};
+use cassandra_support::{Fresh, keyspace, options, runtime, store};
 use punctual_cluster::cassandra::{CassandraOptions, CassandraStore, OpenError, Replication};
 use punctual_cluster::store::{Change, Failure, Group, Outcome, Slot, SlotStore, Tenure};
 use punctual_model::{
@@ -43,7 +43,7 @@ fn fewer_than_three_copies_are_refused_unless_allowed_by_name() {
     let runtime = runtime();
     let Some(address) = services::cassandra() else { return };
     runtime.block_on(async {
-        let keyspace = format!("copies_{}", std::process::id());
+        let keyspace = keyspace("copies");
         let strict = |replication| CassandraOptions {
             allow_unsafe: Vec::new(),
             replication,
@@ -66,7 +66,7 @@ fn nodes_that_start_at_once_make_the_tables_together() {
     let runtime = runtime();
     let Some(address) = services::cassandra() else { return };
     runtime.block_on(async {
-        let keyspace = format!("together_{}", std::process::id());
+        let keyspace = keyspace("together");
         let open = || CassandraStore::open(options(address, &keyspace));
         let (one, two, three) = tokio::join!(open(), open(), open());
         let (one, two, _three) = (one.unwrap(), two.unwrap(), three.unwrap());
@@ -83,7 +83,8 @@ fn nodes_that_start_at_once_make_the_tables_together() {
 fn a_server_that_is_not_there_is_unavailable() {
     let runtime = runtime();
     runtime.block_on(async {
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Nothing listens there, and nothing begins to.
+        let closed = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let answer = CassandraStore::open(options(closed, "nowhere")).await;
         assert!(matches!(answer, Err(OpenError::Unavailable(_))), "{answer:?}");
     });
@@ -173,7 +174,7 @@ fn what_was_answered_survives_a_killed_server() {
     let directory = tempfile::tempdir().unwrap();
     let Some(private) = Private::start(Service::Cassandra, directory.path()) else { return };
     let small = CassandraOptions {
-        deadline: Duration::from_secs(3),
+        deadline: Duration::from_secs(20),
         ..options(private.address(), "killed")
     };
     let open = async || CassandraStore::open(options(private.address(), "killed")).await.unwrap();
@@ -190,8 +191,9 @@ fn what_was_answered_survives_a_killed_server() {
     }
     runtime.block_on(async {
         // Enough is answered that something is under way when it is killed.
+        let mut look = tokio::time::interval(Duration::from_millis(5));
         while done.load(Ordering::Relaxed) < 100 {
-            tokio::task::yield_now().await;
+            look.tick().await;
         }
     });
     private.signal("KILL");

@@ -91,7 +91,13 @@ impl Scene {
         for partition in 0..PARTITIONS {
             places.add_partition(self.name.as_str(), partition);
         }
-        let committed = consumer.committed_offsets(places, Duration::from_secs(30)).unwrap();
+        let mut committed = TopicPartitionList::new();
+        wait_until("Kafka tells what was committed", || {
+            let told = consumer.committed_offsets(places.clone(), Duration::from_secs(30));
+            let answered = told.is_ok();
+            committed = told.unwrap_or_default();
+            answered
+        });
         let offset = |offset| if let Offset::Offset(offset) = offset { offset } else { 0 };
         committed.elements().iter().map(|place| offset(place.offset())).sum()
     }

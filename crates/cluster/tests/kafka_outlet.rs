@@ -14,8 +14,8 @@ use punctual_testkit::conformance::{self, Stage};
 use punctual_testkit::{Reference, services};
 
 use kafka_support::{
-    armed, block_on, delete_topic, handle, make_topic, now, read_partition, read_topic, unique,
-    wait_until,
+    PATIENCE, armed, block_on, delete_topic, handle, make_topic, now, read_partition, read_topic,
+    unique, wait_until,
 };
 
 /// An outlet with a catalogue, and Kafka behind it.
@@ -31,7 +31,12 @@ impl Scene {
         let brokers = services::kafka()?.to_string();
         let catalogue = Arc::new(Reference::new());
         let topics: Arc<dyn Topics> = catalogue.clone();
-        let outlet = KafkaOutlet::start(&KafkaOptions::new(&brokers), topics, handle()).unwrap();
+        let mut options = KafkaOptions::new(&brokers);
+        // A partition that is only slow is not to be taken for a silent one.
+        options.patience = Duration::from_secs(10);
+        let longer = ("topic.metadata.propagation.max.ms".to_owned(), "15000".to_owned());
+        options.properties.push(longer);
+        let outlet = KafkaOutlet::start(&options, topics, handle()).unwrap();
         Some(Self { brokers, catalogue, outlet, next: 0 })
     }
 
@@ -49,8 +54,19 @@ impl Scene {
         places.iter().map(&mut entry).collect()
     }
 
+    /// Delivers, and again while Kafka as a whole does not answer.
     fn deliver(&self, batch: &[Armed]) -> Vec<Untaken> {
-        block_on(self.outlet.deliver(batch, now())).unwrap()
+        let mut untaken = Vec::new();
+        wait_until("Kafka answers", || {
+            let delivered = block_on(self.outlet.deliver(batch, now()));
+            if let Err(error) = &delivered {
+                assert!(error.passes(), "{error}");
+            }
+            let answered = delivered.is_ok();
+            untaken = delivered.unwrap_or_default();
+            answered
+        });
+        untaken
     }
 
     /// Delivers, and again after each refusal, until everything is taken.
@@ -88,13 +104,19 @@ fn the_kafka_outlet_is_an_outlet() {
     let Some(address) = services::kafka() else { return };
     let brokers = address.to_string();
     let catalogue = Arc::new(Reference::new());
-    let options = KafkaOptions::new(&brokers);
+    let mut options = KafkaOptions::new(&brokers);
+    options.patience = PATIENCE;
     let kafka = KafkaTopics::connect(&options, handle()).unwrap();
     let make = || {
         let topics = TopicsInKafka::new(catalogue.clone(), kafka.clone());
         let settings = TopicSettings { partitions: 4, ..TopicSettings::default() };
-        let ids =
-            ["one", "two"].map(|what| topics.put(&unique(what), settings.clone()).unwrap().id);
+        let ids = ["one", "two"].map(|what| {
+            let made = topics.put(&unique(what), settings.clone()).unwrap();
+            wait_until("Kafka tells of the topic", || {
+                block_on(kafka.partitions(&made.name)) == Ok(Some(4))
+            });
+            made.id
+        });
         let outlet = KafkaOutlet::start(&options, catalogue.clone(), handle()).unwrap();
         Stage { subject: outlet, topics: ids }
     };
@@ -177,7 +199,7 @@ fn a_message_that_is_too_large_is_put_off_and_the_rest_of_its_topic_goes_on() {
     let id = scene.topic(&name, 1);
     let mut batch = scene.batch(&[(id, 0), (id, 0), (id, 0)]);
     batch[1].message.body = vec![b'x'; 100_000].into();
-    scene.deliver(&batch[..1]);
+    scene.deliver_all(&batch[..1]);
     let untaken = scene.deliver(&batch[1..2]);
     let minute = Fate::Later(punctual_model::Span::from_secs(60));
     assert_eq!(untaken, [Untaken { index: 0, fate: minute }]);

@@ -19,6 +19,16 @@ use punctual_testkit::services::{Private, Service};
 const WRITERS: u16 = 4;
 const GROUP: u64 = 20;
 
+/// How often the server is killed at least, and how often at most until something was under way.
+const KILLS: std::ops::RangeInclusive<usize> = 3..=20;
+
+/// What all writers together were told.
+#[derive(Default)]
+struct Counts {
+    answered: AtomicU64,
+    failed: AtomicU64,
+}
+
 /// What one writer knows of its messages.
 #[derive(Default)]
 struct Told {
@@ -33,12 +43,7 @@ fn tenure(slot: u16) -> Tenure {
 }
 
 /// Puts groups and cancels every third message, until it is told to stop.
-async fn write(
-    store: MysqlStore,
-    slot: u16,
-    stop: Arc<AtomicBool>,
-    answered: Arc<AtomicU64>,
-) -> Told {
+async fn write(store: MysqlStore, slot: u16, stop: Arc<AtomicBool>, counts: Arc<Counts>) -> Told {
     let mut told = Told::default();
     let mut counter = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -54,9 +59,10 @@ async fn write(
             Ok(outcomes) => {
                 assert_eq!(outcomes, [Outcome::Done]);
                 told.done.extend(&keys);
-                answered.fetch_add(1, Ordering::Relaxed);
+                counts.answered.fetch_add(1, Ordering::Relaxed);
             }
             Err(failure) => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
                 fail(&mut told, &keys, failure);
                 continue;
             }
@@ -75,7 +81,10 @@ async fn write(
                 assert_eq!(outcomes, [Outcome::Done]);
                 told.cancelled.extend(cancelled);
             }
-            Err(failure) => fail(&mut told, &cancelled, failure),
+            Err(failure) => {
+                counts.failed.fetch_add(1, Ordering::Relaxed);
+                fail(&mut told, &cancelled, failure);
+            }
         }
     }
     told
@@ -102,14 +111,17 @@ async fn what_was_answered_survives_a_killed_server() {
     for slot in 0..WRITERS {
         store.take(tenure(slot)).await.unwrap().unwrap();
     }
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Counts::default()));
     let mut writers = tokio::task::JoinSet::new();
     for slot in 0..WRITERS {
-        let (store, stop, answered) = (store.clone(), Arc::clone(&stop), Arc::clone(&answered));
-        writers.spawn(async move { (slot, write(store, slot, stop, answered).await) });
+        let (store, stop, counts) = (store.clone(), Arc::clone(&stop), Arc::clone(&counts));
+        writers.spawn(async move { (slot, write(store, slot, stop, counts).await) });
     }
-    for _ in 0..3 {
-        wait_for_more(&answered).await;
+    for kill in 1..=*KILLS.end() {
+        wait_for_more(&counts.answered).await;
+        if kill > *KILLS.start() && counts.failed.load(Ordering::Relaxed) > 0 {
+            break;
+        }
         let private = Arc::clone(&private);
         let again = move || {
             private.signal("KILL");
@@ -117,7 +129,7 @@ async fn what_was_answered_survives_a_killed_server() {
         };
         tokio::task::spawn_blocking(again).await.unwrap();
     }
-    wait_for_more(&answered).await;
+    wait_for_more(&counts.answered).await;
     stop.store(true, Ordering::Relaxed);
     let mut failures = 0;
     while let Some(writer) = writers.join_next().await {
@@ -132,8 +144,9 @@ async fn what_was_answered_survives_a_killed_server() {
 async fn wait_for_more(answered: &AtomicU64) {
     let before = answered.load(Ordering::Relaxed);
     let more = async {
+        let mut look = tokio::time::interval(Duration::from_millis(5));
         while answered.load(Ordering::Relaxed) < before + 40 {
-            tokio::task::yield_now().await;
+            look.tick().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(120), more).await.unwrap();

@@ -125,7 +125,8 @@ async fn a_take_over_waits_for_a_transaction_under_way() {
     owner.execute(lock).await.unwrap();
 
     let mut impatient = options.clone();
-    impatient.deadline = Duration::from_millis(500);
+    // Long enough to connect on a machine under load.
+    impatient.deadline = Duration::from_secs(10);
     let waiting = MysqlStore::open(impatient).await.unwrap().take(NEW).await;
     assert!(matches!(waiting, Err(Failure::Unavailable(_))), "{waiting:?}");
     let mut taking = tokio::task::JoinSet::new();
@@ -151,11 +152,11 @@ async fn a_transaction_that_was_left_open_ends_by_itself() {
     let store = MysqlStore::open(options.clone()).await.unwrap();
     store.take(OLD).await.unwrap().unwrap();
     let mut stopped = connect(&options).await;
-    // As every connection of a store tells it, but for the time.
-    let session = "SET SESSION idle_transaction_timeout = 1; START TRANSACTION";
+    // As every connection of a store tells it, but for the time; in one packet, so that it is idle
+    // only when it has the lock.
+    let session = "SET SESSION idle_transaction_timeout = 1; START TRANSACTION; \
+        SELECT term FROM punctual_slots WHERE slot = 5 LOCK IN SHARE MODE";
     stopped.execute(session).await.unwrap();
-    let lock = "SELECT term FROM punctual_slots WHERE slot = 5 LOCK IN SHARE MODE";
-    stopped.execute(lock).await.unwrap();
     let mut taken = store.take(NEW).await;
     for _ in 0..20 {
         if taken.is_ok() {

@@ -17,11 +17,13 @@ fn schedule(server: &Server, topic: &str, message: &Value) -> String {
     answer.json()["id"].as_str().expect("an id").to_owned()
 }
 
-/// Asks until the message is delivered.
+/// Asks until the message is delivered and in its log: on its way there it cannot be called off any
+/// more, and counts as delivered.
 fn delivered(server: &Server, id: &str) -> Value {
     wait_for("the delivery", || {
         let message = server.get(&format!("/v1/messages/{id}")).json();
-        Some(message).filter(|message| message["state"] == "delivered")
+        let is_there = message["state"] == "delivered" && message["offset"].is_u64();
+        is_there.then_some(message)
     })
 }
 

@@ -142,7 +142,7 @@ fn an_export_goes_on_where_it_stopped() {
 #[test]
 fn an_occurrence_that_its_series_has_left_behind_is_exported_for_itself() {
     let server = Server::start();
-    let series = sent(&server, &json!({"body": "tick", "repeat": {"every": "1s"}}));
+    let series = sent(&server, &json!({"body": "tick", "repeat": {"every": "5s"}}));
     let path = format!("/v1/messages/{series}");
     let first = server.get(&path).json()["occurrence"].as_str().unwrap().to_owned();
     let moved = server.patch(&format!("/v1/messages/{first}"), r#"{"delay":"1h"}"#);

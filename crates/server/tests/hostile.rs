@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use support::{PATIENCE, Server, read_answer, until_closed};
 
-/// Timeouts short enough for a test and different enough to tell them apart.
+/// Timeouts short enough for a test, long enough for whoever is honest on a busy machine, and
+/// different enough to tell them apart.
 const SHORT: [(&str, &str); 4] = [
-    ("http.header_timeout", "200ms"),
-    ("http.idle_timeout", "600ms"),
-    ("http.body_idle_timeout", "200ms"),
-    ("http.body_timeout", "600ms"),
+    ("http.header_timeout", "1s"),
+    ("http.idle_timeout", "3s"),
+    ("http.body_idle_timeout", "1s"),
+    ("http.body_timeout", "3s"),
 ];
-const LIMIT: Duration = Duration::from_millis(200);
+const LIMIT: Duration = Duration::from_secs(1);
 /// A busy machine is late, never early.
-const LATE: Duration = Duration::from_secs(5);
+const LATE: Duration = Duration::from_secs(20);
 
 fn still_serves(server: &Server) {
     assert_eq!(server.get("/health/live").status, 200);
@@ -74,9 +75,11 @@ fn g50_the_first_line_has_its_time_too() {
 #[test]
 fn g50_a_head_that_drips_is_closed() {
     let server = Server::with(&SHORT);
+    let start = Instant::now();
     let mut stream = server.connect();
     stream.write_all(b"GET /health/live HTTP/1.1\r\n").expect("it is open");
-    let open = drip(&mut stream, b"x-slow: loris\r\n");
+    drip(&mut stream, b"x-slow: loris\r\n");
+    let open = start.elapsed();
     assert!(open >= LIMIT / 2 && open < LATE, "{open:?}");
     still_serves(&server);
 }
@@ -84,7 +87,7 @@ fn g50_a_head_that_drips_is_closed() {
 #[test]
 fn g50_the_head_of_a_later_request_has_its_time_from_its_first_byte() {
     // With the idle timeout alone it would stay open for half a minute.
-    let server = Server::with(&[("http.header_timeout", "200ms"), ("http.idle_timeout", "30s")]);
+    let server = Server::with(&[("http.header_timeout", "1s"), ("http.idle_timeout", "30s")]);
     let mut stream = server.connect();
     let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(request).expect("it is open");
@@ -361,7 +364,7 @@ fn g50_strangers_give_way_and_known_connections_stay() {
 
 #[test]
 fn g50_a_stranger_has_an_end_whatever_it_asks() {
-    let server = Server::with(&[("http.stranger_timeout", "500ms")]);
+    let server = Server::with(&[("http.stranger_timeout", "2s")]);
     let mut stream = server.connect();
     let check = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let start = Instant::now();
@@ -371,7 +374,7 @@ fn g50_a_stranger_has_an_end_whatever_it_asks() {
     let mut known = server.connect();
     let request = b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(1) {
+    while start.elapsed() < Duration::from_secs(4) {
         known.write_all(request).expect("it is open");
         assert_eq!(read_answer(&mut known).status, 200);
     }
@@ -379,7 +382,7 @@ fn g50_a_stranger_has_an_end_whatever_it_asks() {
 
 #[test]
 fn an_answer_that_is_read_too_slowly_is_cut_off() {
-    let server = Server::with(&[("http.body_timeout", "1s")]);
+    let server = Server::with(&[("http.body_timeout", "3s")]);
     let body = "x".repeat(4 << 20);
     let json = format!(r#"{{"body":"{body}","delay":"1h"}}"#);
     let id = server.post("/v1/topics/t/messages", json).json()["id"].as_str().unwrap().to_owned();
@@ -394,7 +397,7 @@ fn an_answer_that_is_read_too_slowly_is_cut_off() {
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a socket");
     let mut sip = [0; 64 << 10];
     while let Ok(1..) = stream.read(&mut sip).inspect(|count| bytes += count) {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(60));
         assert!(start.elapsed() < PATIENCE, "still open");
     }
     assert!(bytes < 8 * body.len(), "all of it was read");

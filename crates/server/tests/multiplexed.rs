@@ -119,7 +119,7 @@ fn who_has_given_up_waiting_takes_nothing() {
         assert_eq!(peer.get("/health/live").await.status, StatusCode::OK, "the server knows");
         let sent = peer.ask(request("POST", "/v1/topics/two/messages"), r#"{"body":"x"}"#).await;
         assert_eq!(sent.status, StatusCode::CREATED);
-        let ask = r#"{"wait":"10s"}"#;
+        let ask = r#"{"wait":"20s"}"#;
         let received = peer.ask(request("POST", &format!("{group}/receive")), ask).await;
         let received: serde_json::Value = serde_json::from_slice(&received.body).unwrap();
         assert_eq!(received["messages"][0]["attempt"], 1, "{received}");
@@ -138,7 +138,7 @@ fn a_name_that_was_made_to_point_here_is_not_answered() {
 
 #[test]
 fn g50_an_idle_connection_is_kept_for_a_while_and_then_closed() {
-    let server = Server::with(&[("http.header_timeout", "200ms"), ("http.idle_timeout", "600ms")]);
+    let server = Server::with(&[("http.header_timeout", "1s"), ("http.idle_timeout", "3s")]);
     run(async {
         let mut peer = connect(&server).await;
         for _ in 0..3 {
@@ -146,7 +146,7 @@ fn g50_an_idle_connection_is_kept_for_a_while_and_then_closed() {
         }
         let start = Instant::now();
         let _reason = peer.connection.await.expect("no panic");
-        assert!(start.elapsed() > Duration::from_millis(400), "{:?}", start.elapsed());
+        assert!(start.elapsed() > Duration::from_secs(2), "{:?}", start.elapsed());
 
         let silent = connect(&server).await;
         let _reason = silent.connection.await.expect("no panic");
@@ -235,11 +235,11 @@ fn an_answer_under_way_leaves_whole_at_the_end() {
 
 #[test]
 fn an_idle_connection_is_not_waited_for_at_the_end() {
-    let mut server = Server::start();
+    let mut server = Server::with(&[("http.drain_timeout", "50s")]);
     let runtime = Runtime::new().unwrap();
     let mut peer = runtime.block_on(connect(&server));
     assert_eq!(runtime.block_on(peer.get("/health/live")).status, StatusCode::OK);
     let start = Instant::now();
     server.join().expect("it ends well");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

@@ -126,6 +126,7 @@ fn no_more_are_unsettled_than_the_consumer_wants() {
 fn what_others_settle_makes_no_room() {
     let server = started(&[]);
     send(&server, 0..4);
+    wait_for("all of them", || (server.get(GROUP).json()["lag"] == 4).then_some(()));
     let mut wire = open(&server, "?max_in_flight=1");
     let own = message(&mut wire);
     let others = server.receive(GROUP, &json!({"max": 2}));
@@ -205,8 +206,14 @@ fn what_was_taken_for_a_reader_that_stops_reading_goes_back() {
     });
     let lent = in_flight(&server);
     assert!(lent < 600, "{lent} are lent to a reader that does not read");
+    // What was on its way to the reader goes back a moment after its connection has ended.
+    let mut got = Vec::new();
+    wait_for("everything to be lent", || {
+        got.extend(server.receive(GROUP, &json!({"max": 1000, "lease": "10m"})));
+        (in_flight(&server) == 600).then_some(())
+    });
     let count = usize::try_from(600 - lent).expect("a number");
-    assert_eq!(server.receive_all(GROUP, count).len(), count);
+    assert!(got.len() >= count, "{} came, {lent} were lent", got.len());
     drop(wire);
 }
 

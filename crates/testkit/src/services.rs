@@ -8,9 +8,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What the script answers where a service cannot be had.
 const NOT_THERE: i32 = 3;
+
+/// How often it is looked whether a process has ended.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A service that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,7 +159,8 @@ impl Private {
         self.address
     }
 
-    /// Sends its process the signal of that name: `STOP`, `CONT`, `KILL`.
+    /// Sends its process the signal of that name: `STOP`, `CONT`, `KILL`. One that is killed has ended
+    /// when this returns.
     ///
     /// # Panics
     /// If it does not run.
@@ -165,6 +170,10 @@ impl Private {
         let id = text.split(' ').next().expect("the process comes first");
         let status = Command::new("kill").args(["-s", name, id]).status().expect("a shell");
         assert!(status.success(), "{} does not run", self.service.name());
+        // Until then the script takes it for one that runs, and its address is taken.
+        while name == "KILL" && is_alive(id) {
+            std::thread::park_timeout(LOOK);
+        }
     }
 
     /// Ends it in an orderly way and waits for that.
@@ -184,6 +193,15 @@ impl Drop for Private {
         // A test that fails must not fail again while it cleans up.
         let _ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     }
+}
+
+/// Whether a process, or one of its threads, is still there: one that ended may not be collected yet.
+fn is_alive(id: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { return false };
+    // The name comes before, in parentheses; then the state, and further on the number of threads.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let threads = fields.get(17).and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    !matches!(fields[0], "Z" | "X") || threads > 1
 }
 
 /// The file in the project that starts them.

@@ -65,7 +65,7 @@ def topic(partitions=PARTITIONS):
     name = f"confluent-{uuid.uuid4().hex[:8]}"
     done(admin.create_topics([NewTopic(name, partitions, 1)]))
     # Metadata follow within moments where a cluster has to agree.
-    until("the topic", lambda: name in admin.list_topics(timeout=10).topics)
+    until("the topic", lambda: name in admin.list_topics(timeout=PATIENCE).topics)
     return name
 
 
@@ -82,7 +82,7 @@ def consumer(group, **settings):
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 15000,
             "heartbeat.interval.ms": 500,
             **settings,
         }
@@ -115,14 +115,14 @@ def read(name, count, partitions=PARTITIONS):
 
 def administer():
     name = topic()
-    same(len(admin.list_topics(name, timeout=10).topics[name].partitions), PARTITIONS, "partitions")
+    same(len(admin.list_topics(name, timeout=PATIENCE).topics[name].partitions), PARTITIONS, "partitions")
     refused(admin.create_topics([NewTopic(name, 1, 1)]), KafkaError.TOPIC_ALREADY_EXISTS)
     refused(admin.create_topics([NewTopic("not/a name", 1, 1)]), KafkaError.TOPIC_EXCEPTION)
     refused(admin.delete_topics([f"absent-{name}"]), KafkaError.UNKNOWN_TOPIC_OR_PART)
     done(admin.create_partitions([NewPartitions(name, PARTITIONS + 1)]))
     until(
         "the new partition",
-        lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == PARTITIONS + 1,
+        lambda: len(admin.list_topics(name, timeout=PATIENCE).topics[name].partitions) == PARTITIONS + 1,
     )
     resource = ConfigResource(ResourceType.TOPIC, name)
     settings = list(done(admin.describe_configs([resource])).values())[0]
@@ -136,7 +136,7 @@ def administer():
     same(len(cluster.nodes), 1, "nodes")
     expect(cluster.cluster_id, "the cluster has no id")
     done(admin.delete_topics([name]))
-    until("the topic to be gone", lambda: name not in admin.list_topics(timeout=10).topics)
+    until("the topic to be gone", lambda: name not in admin.list_topics(timeout=PATIENCE).topics)
     said("topics are made, changed, described and deleted")
 
 
@@ -172,9 +172,9 @@ def unusual():
     same([(record.key(), record.value()) for record in records], sent, "keys and values")
     same({record.timestamp()[1] for record in records}, {stamp}, "times of the producer")
     reader = consumer("seeker")
-    found = reader.offsets_for_times([TopicPartition(name, 0, stamp)], timeout=10)
+    found = reader.offsets_for_times([TopicPartition(name, 0, stamp)], timeout=PATIENCE)
     same(found[0].offset, 0, "the offset of a time")
-    same(reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10), (0, len(sent)), "bounds")
+    same(reader.get_watermark_offsets(TopicPartition(name, 0), timeout=PATIENCE), (0, len(sent)), "bounds")
     reader.close()
     said("nulls, empty and large values, times of the producer and offsets of times")
 
@@ -326,7 +326,7 @@ def resume():
     reader.subscribe([name])
     records = take(reader, 60 - 7 * PARTITIONS)
     same(sorted(int(r.value()) for r in records), list(range(7 * PARTITIONS, 60)), "what is resumed")
-    found = reader.committed([TopicPartition(name, p) for p in range(PARTITIONS)], timeout=10)
+    found = reader.committed([TopicPartition(name, p) for p in range(PARTITIONS)], timeout=PATIENCE)
     same([(one.offset, one.metadata) for one in found], [(7, f"note {p}") for p in range(PARTITIONS)], "committed")
     reader.close()
     administer_group(name, group)

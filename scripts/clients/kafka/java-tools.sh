@@ -17,7 +17,7 @@ tool() {
 topics() { tool org.apache.kafka.tools.TopicCommand --bootstrap-server "$broker" "$@"; }
 groups() { tool org.apache.kafka.tools.consumer.group.ConsumerGroupCommand --bootstrap-server "$broker" "$@"; }
 producer() { tool org.apache.kafka.tools.ConsoleProducer --bootstrap-server "$broker" "$@"; }
-consumer() { tool org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server "$broker" --timeout-ms 20000 "$@"; }
+consumer() { tool org.apache.kafka.tools.consumer.ConsoleConsumer --bootstrap-server "$broker" --timeout-ms 60000 "$@"; }
 
 topic="tools-$$-$RANDOM"
 group="group-$topic"
@@ -65,7 +65,8 @@ for codec in none lz4; do
         --throughput -1 --command-property acks=all "compression.type=$codec" >"$scratch/perf"
     grep -q '^20000 records sent' "$scratch/perf" || fail "kafka-producer-perf-test: $(cat "$scratch/perf")"
 done
-tool org.apache.kafka.tools.ConsumerPerformance --bootstrap-server "$broker" --topic "$topic-load" --num-records 40000 >"$scratch/perf" 2>&1
+tool org.apache.kafka.tools.ConsumerPerformance --bootstrap-server "$broker" --topic "$topic-load" --num-records 40000 \
+    --timeout 60000 >"$scratch/perf" 2>&1
 awk -F', *' 'NR > 1 && $5 >= 40000 { found = 1 } END { exit !found }' "$scratch/perf" || fail "kafka-consumer-perf-test: $(cat "$scratch/perf")"
 tool org.apache.kafka.tools.EndToEndLatency --bootstrap-server "$broker" --topic "$topic-load" --num-records 200 --producer-acks all \
     --record-size 100 >"$scratch/perf" 2>&1 || fail "kafka-e2e-latency: $(tail -3 "$scratch/perf")"

@@ -50,7 +50,7 @@ def consumer(group=None, **settings):
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=6000,
+        session_timeout_ms=15000,
         heartbeat_interval_ms=500,
         **settings,
     )

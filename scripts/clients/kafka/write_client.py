@@ -17,13 +17,13 @@ COUNT = 120
 SHAPES = [0, 1, 3]
 
 admin = AdminClient({"bootstrap.servers": address})
-known = admin.list_topics(timeout=10).topics
+known = admin.list_topics(timeout=PATIENCE).topics
 for codec in CODECS:
     name = f"shapes-{codec}"
     if name not in known:
         admin.create_topics([NewTopic(name, 1, 1)])[name].result(PATIENCE)
     reader = Consumer({"bootstrap.servers": address, "group.id": "none", "auto.offset.reset": "earliest"})
-    _, before = reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10)
+    _, before = reader.get_watermark_offsets(TopicPartition(name, 0), timeout=PATIENCE)
     sender = Producer({"bootstrap.servers": address, "compression.type": codec, "linger.ms": 100, "enable.idempotence": True})
     delayed = 0
     for shape in SHAPES:
@@ -38,7 +38,7 @@ for codec in CODECS:
     wanted = before + len(SHAPES) * COUNT + delayed
     until(
         f"{codec}: offset {wanted}",
-        lambda: reader.get_watermark_offsets(TopicPartition(name, 0), timeout=10)[1] >= wanted,
+        lambda: reader.get_watermark_offsets(TopicPartition(name, 0), timeout=PATIENCE)[1] >= wanted,
     )
     reader.close()
 print("all is well")

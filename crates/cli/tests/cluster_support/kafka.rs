@@ -12,6 +12,8 @@ const ID_HEADER: &str = "punctual-id";
 pub fn read(kafka: SocketAddr, topic: &str) -> Vec<Received> {
     let output = kcat()
         .args(["-b", &kafka.to_string(), "-C", "-t", topic, "-o", "beginning", "-e", "-q"])
+        // Of a busy broker even metadata take long.
+        .args(["-m", "60"])
         // A consumer that sees only what is committed, and checks what it is given.
         .args(["-X", "check.crcs=true", "-f", "%T\\t%p\\t%o\\t%h\\t%s\\n"])
         .output()

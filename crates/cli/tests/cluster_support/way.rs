@@ -6,6 +6,7 @@
 //! several tests may run at once, and all of it is gone when the [`Network`] is.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::proxy::Proxy;
@@ -15,6 +16,8 @@ const BLOCKS: u32 = 2_048;
 const LINKS: u32 = 8;
 /// Addresses of one link, of which two are used.
 const LINK_ADDRESSES: u32 = 4;
+/// What the names of namespaces begin with; the number of the process follows.
+const NAMESPACE: &str = "punctual-";
 const FIRST: u32 = u32::from_be_bytes([10, 77, 0, 0]);
 
 /// A network namespace with a link for each node.
@@ -36,8 +39,9 @@ pub enum Way {
 impl Network {
     /// Makes the namespace; nothing where that cannot be done.
     pub fn make() -> Option<Self> {
+        sweep();
         let process = std::process::id();
-        let namespace = format!("punctual-{process}");
+        let namespace = format!("{NAMESPACE}{process}");
         if let Err(why) = ip(&["netns", "add", &namespace]) {
             eprintln!("no network namespaces here, nodes are cut off by proxies: {why}");
             return None;
@@ -118,6 +122,16 @@ impl Way {
     fn set(&self, state: &str) {
         if let Self::Link { namespace, inside, .. } = self {
             ip(&["-n", namespace, "link", "set", inside, state]).unwrap();
+        }
+    }
+}
+
+/// Ends the namespaces of processes that were killed before they could, with the links into them.
+fn sweep() {
+    for name in ip(&["netns", "list"]).unwrap_or_default().split_whitespace() {
+        let process = name.strip_prefix(NAMESPACE).and_then(|number| number.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _gone = ip(&["netns", "delete", name]).is_ok();
         }
     }
 }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::process_support::{PATIENCE, wait_for};
 
 /// How long a command may take.
-pub(crate) const LIMIT_SECONDS: &str = "60";
+pub(crate) const LIMIT_SECONDS: &str = "120";
 
 pub(crate) struct Server {
     pub(crate) process: Child,
@@ -24,7 +24,7 @@ pub(crate) fn punctual() -> Command {
     command
 }
 
-/// A command that is ended and fails when it goes on for a minute; signals are passed on to it.
+/// A command that is ended and fails when it goes on for too long; signals are passed on to it.
 fn bounded() -> Command {
     let mut command = Command::new("timeout");
     command.args(["--foreground", LIMIT_SECONDS, env!("CARGO_BIN_EXE_punctual")]);

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use dice::Dice;
 
 /// Longest wait for anything; only a failing test waits so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often something is looked at that gives no signal.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 

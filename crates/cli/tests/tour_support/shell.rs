@@ -8,12 +8,24 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use tempfile::TempDir;
 
 use crate::command_support::{punctual, signal};
-use crate::process_support::{PATIENCE, wait_for};
+use crate::process_support::http::Client;
+use crate::process_support::{PATIENCE, logs, wait_for, wall_ms};
 
 /// The address that pages name.
 const SERVER_SHOWN: &str = "http://127.0.0.1:7070";
 /// How a line begins that only the test prints.
 const ENDED: &str = "-- ended with ";
+
+/// Who lists dead letters finds them all: what has failed is on its way to them for a moment.
+fn wait_for_dead_letters(url: &str, command: &str) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let ["punctual", "dead", "list", topic, "--group", group] = words[..] else { return };
+    let mut client = Client::connect(url.trim_start_matches("http://").parse().unwrap()).unwrap();
+    let dead = format!("{topic}.{group}.dead");
+    wait_for("dead letters to arrive", || {
+        (!logs::has_overdue(&mut client, &dead, wall_ms() + 60_000)).then_some(())
+    });
+}
 
 pub struct Shell {
     directory: TempDir,
@@ -55,6 +67,7 @@ impl Shell {
             return String::new();
         }
         let (_, url) = self.server.as_ref().expect("the broker is started first");
+        wait_for_dead_letters(url, command);
         let command = command.replace(SERVER_SHOWN, url);
         // Commands that read their input do not read those that follow.
         writeln!(self.input, "{{\n{command}}} </dev/null\nprintf '\\n{ENDED}%s\\n' $?").unwrap();

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed step panics")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,11 +37,17 @@ pub(crate) fn options(address: SocketAddr, keyspace: &str) -> CassandraOptions {
     }
 }
 
+/// A name for a keyspace of this process: what others have left there stays, so nobody has had it.
+pub(crate) fn keyspace(what: &str) -> String {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    let number = NUMBER.get_or_init(|| getrandom::u64().unwrap());
+    format!("{what}_{number:016x}")
+}
+
 /// A keyspace of this process; `None` where Cassandra cannot be had.
 pub(crate) async fn store() -> Option<CassandraStore> {
     let address = services::cassandra()?;
-    let keyspace = format!("test_{}", std::process::id());
-    Some(CassandraStore::open(options(address, &keyspace)).await.unwrap())
+    Some(CassandraStore::open(options(address, &keyspace("test"))).await.unwrap())
 }
 
 /// A store whose slots, topics and kinds nobody else uses: those of a case, moved up.

@@ -24,11 +24,15 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message as _};
+use rdkafka::metadata::{MetadataPartition, MetadataTopic};
 use rdkafka::{Offset, TopicPartitionList};
 use tokio::runtime::{Handle, Runtime};
 
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long one answer of Kafka may take, before it is asked again.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
@@ -52,14 +56,24 @@ pub fn unique(what: &str) -> TopicName {
     TopicName::new(&format!("{what}-{run}-{}-{number}", std::process::id())).unwrap()
 }
 
-/// Makes a topic in Kafka by hand, with these settings.
+/// Makes a topic in Kafka by hand, with these settings, and waits until Kafka tells of it.
 pub fn make_topic(brokers: &str, name: &TopicName, partitions: i32, settings: &[(&str, &str)]) {
     let mut topic = NewTopic::new(name.as_str(), partitions, TopicReplication::Fixed(1));
     for (name, value) in settings {
         topic = topic.set(name, value);
     }
-    let made = block_on(admin(brokers).create_topics([&topic], &AdminOptions::new())).unwrap();
+    let admin = admin(brokers);
+    let made = block_on(admin.create_topics([&topic], &AdminOptions::new())).unwrap();
     made.into_iter().next().unwrap().unwrap();
+    wait_until("Kafka tells of the topic", || {
+        let told = admin.inner().fetch_metadata(Some(name.as_str()), ANSWER_WAIT);
+        let is_whole = |topic: &MetadataTopic| {
+            let has_leader = |partition: &MetadataPartition| partition.leader() >= 0;
+            i32::try_from(topic.partitions().len()) == Ok(partitions)
+                && topic.partitions().iter().all(has_leader)
+        };
+        told.is_ok_and(|told| told.topics().iter().any(is_whole))
+    });
 }
 
 /// Deletes a topic of Kafka and waits until it is gone.
@@ -68,8 +82,8 @@ pub fn delete_topic(brokers: &str, name: &TopicName) {
     let gone = block_on(admin.delete_topics(&[name.as_str()], &AdminOptions::new())).unwrap();
     gone.into_iter().next().unwrap().unwrap();
     wait_until("the topic is gone", || {
-        let metadata = admin.inner().fetch_metadata(None, Duration::from_secs(5)).unwrap();
-        metadata.topics().iter().all(|topic| topic.name() != name.as_str())
+        let told = admin.inner().fetch_metadata(None, ANSWER_WAIT);
+        told.is_ok_and(|told| told.topics().iter().all(|topic| topic.name() != name.as_str()))
     });
 }
 
@@ -122,7 +136,12 @@ pub fn read_partition(brokers: &str, topic: &str, partition: i32) -> Vec<Read> {
         .set("fetch.message.max.bytes", "16777216")
         .create()
         .unwrap();
-    let (_, end) = consumer.fetch_watermarks(topic, partition, Duration::from_secs(30)).unwrap();
+    let mut end = 0;
+    wait_until("Kafka tells how long the partition is", || {
+        let told = consumer.fetch_watermarks(topic, partition, ANSWER_WAIT);
+        end = told.as_ref().map_or(0, |(_, end)| *end);
+        told.is_ok()
+    });
     let mut place = TopicPartitionList::new();
     place.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
     consumer.assign(&place).unwrap();
@@ -131,8 +150,8 @@ pub fn read_partition(brokers: &str, topic: &str, partition: i32) -> Vec<Read> {
     let mut next = 0;
     while next < end {
         assert!(Instant::now() < deadline, "{topic}/{partition} was read to {next} of {end}");
-        let Some(record) = consumer.poll(Duration::from_millis(500)) else { continue };
-        let record = record.unwrap();
+        // After an error the client goes on by itself.
+        let Some(Ok(record)) = consumer.poll(Duration::from_millis(500)) else { continue };
         next = record.offset() + 1;
         let headers = record.headers().map_or_else(Vec::new, |headers| {
             let owned = |header: rdkafka::message::Header<'_, &[u8]>| Header {

@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bytes::Bytes;
 use punctual_cluster::mysql::{MysqlOptions, MysqlStore};
@@ -49,6 +50,8 @@ impl Server {
         self.made.lock().unwrap().push(name.clone());
         let mut options = MysqlOptions::new(format!("mysql://{}/{name}", self.address));
         options.user = Some("root".to_owned());
+        // A machine under load may be slow.
+        options.deadline = Duration::from_secs(60);
         options
     }
 

@@ -15,6 +15,8 @@ use tokio::time::timeout;
 
 /// Longest wait for anything; only a failing test waits so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How often something is looked at that gives no signal. Others need the machine meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What every server of a test is started with: ports that the system chooses.
 const USUAL: [(&str, &str); 2] = [("http.listen", "127.0.0.1:0"), ("kafka.listen", "127.0.0.1:0")];
@@ -221,7 +223,7 @@ pub(crate) fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
             return answer;
         }
         assert!(start.elapsed() < PATIENCE, "waited too long for {what}");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 

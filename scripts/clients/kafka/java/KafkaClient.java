@@ -27,7 +27,8 @@ import org.apache.kafka.common.serialization.*;
 public class KafkaClient {
     static final int PARTITIONS = 3;
     static final long PATIENCE_MS = 60_000;
-    static final long DELAY_MS = 1500;
+    // Longer than a busy machine takes to send what must be written before it is due.
+    static final long DELAY_MS = 5000;
     static final boolean PLAIN = System.getenv("PLAIN") != null;
     static String address;
     static Admin admin;
@@ -118,7 +119,7 @@ public class KafkaClient {
 
     static KafkaConsumer<byte[], byte[]> consumer(String group, Map<String, Object> settings) {
         Map<String, Object> all = new HashMap<>(Map.of("bootstrap.servers", address, "auto.offset.reset", "earliest",
-            "enable.auto.commit", false, "session.timeout.ms", 6000, "heartbeat.interval.ms", 500));
+            "enable.auto.commit", false, "session.timeout.ms", 15_000, "heartbeat.interval.ms", 500));
         if (group != null) all.put("group.id", group);
         all.putAll(settings);
         return new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -397,7 +398,7 @@ public class KafkaClient {
     // Transactions are not offered: that must be said, and not by silence.
     static void noTransactions() {
         if (PLAIN) return;
-        try (var producer = producer(Map.of("transactional.id", "x", "max.block.ms", 10_000))) {
+        try (var producer = producer(Map.of("transactional.id", "x", "max.block.ms", 60_000))) {
             producer.initTransactions();
             throw new IllegalStateException("a transactional producer was accepted");
         } catch (org.apache.kafka.common.KafkaException refused) {

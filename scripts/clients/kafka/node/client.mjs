@@ -10,7 +10,8 @@ import * as zstd from "@bokuweb/zstd-wasm";
 const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = kafkajs;
 const PATIENCE_MS = 60_000;
 const PARTITIONS = 3;
-const DELAY_MS = 1500;
+// Longer than a busy machine takes to send what must be written before it is due.
+const DELAY_MS = 5000;
 
 await zstd.init();
 CompressionCodecs[CompressionTypes.Snappy] = SnappyCodec;
@@ -24,7 +25,8 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 });
 
 const [address, role, ...rest] = process.argv.slice(2);
-const kafka = new Kafka({ clientId: "kafkajs-check", brokers: [address], logLevel: logLevel.NOTHING });
+const patient = { connectionTimeout: PATIENCE_MS, requestTimeout: PATIENCE_MS };
+const kafka = new Kafka({ clientId: "kafkajs-check", brokers: [address], logLevel: logLevel.NOTHING, ...patient });
 const admin = kafka.admin();
 
 function fail(reason) {
@@ -73,7 +75,7 @@ class Member {
   constructor(group) {
     this.records = [];
     this.partitions = [];
-    this.consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, heartbeatInterval: 500, maxWaitTimeInMs: 300 });
+    this.consumer = kafka.consumer({ groupId: group, sessionTimeout: 15_000, heartbeatInterval: 500, maxWaitTimeInMs: 300 });
     this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
       this.partitions = Object.values(payload.memberAssignment).flat().sort();
     });

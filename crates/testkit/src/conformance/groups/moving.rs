@@ -159,7 +159,7 @@ pub(super) fn cancel_works_in_both_lanes<S: GroupStore>(store: &S) {
 
 pub(super) fn the_listener_hears_which_lane<S: GroupStore>(store: &S) {
     // Far more than any store needs; it is reached only by one that never calls.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
     let scene = Scene::new(store);
     let (sender, heard) = mpsc::sync_channel(1000);
     store.listen(Arc::new(move |lane| {

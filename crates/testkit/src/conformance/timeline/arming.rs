@@ -92,7 +92,7 @@ pub(super) fn nothing_is_lost_between_scheduling_and_arming<T: Timeline>(stage: 
 
 pub(super) fn the_listener_hears_of_late_arrivals<T: Timeline>(stage: &Stage<T>) {
     // Far more than any store needs; it is reached only by one that never calls.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
     let timeline = &stage.subject;
     let (sender, heard) = mpsc::sync_channel(1000);
     timeline.listen(Arc::new(move |lane| {

@@ -22,7 +22,8 @@ import (
 const (
 	partitions = 3
 	patience   = 60 * time.Second
-	delayMs    = 1500
+	// Longer than a busy machine takes to send what must be written before it is due.
+	delayMs = 5000
 )
 
 var (
@@ -280,7 +281,7 @@ func member(topic, group string) *groupMember {
 		}
 	}
 	made.client = client(kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(15*time.Second), kgo.HeartbeatInterval(500*time.Millisecond),
 		kgo.OnPartitionsAssigned(note(true)), kgo.OnPartitionsRevoked(note(false)), kgo.OnPartitionsLost(note(false)))
 	go func() {
 		defer close(made.ended)

@@ -19,7 +19,8 @@ import (
 const (
 	partitions = 3
 	patience   = 60 * time.Second
-	delayMs    = 1500
+	// Longer than a busy machine takes to send what must be written before it is due.
+	delayMs = 5000
 )
 
 var (
@@ -67,7 +68,7 @@ func config() *sarama.Config {
 	made.Producer.RequiredAcks = sarama.WaitForAll
 	made.Consumer.Offsets.Initial = sarama.OffsetOldest
 	made.Consumer.Offsets.AutoCommit.Enable = false
-	made.Consumer.Group.Session.Timeout = 6 * time.Second
+	made.Consumer.Group.Session.Timeout = 15 * time.Second
 	made.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	return made
 }
