@@ -126,14 +126,9 @@ impl<'a> Survey<'a> {
         };
         let (one, other) = (moment(), moment());
         let query = PendingQuery {
-            topic: self.topic,
-            lane: Lane::Message,
             from: one.min(other),
             to: one.max(other),
-            after: None,
-            key: None,
-            key_prefix: None,
-            limit: self.options.limit,
+            ..PendingQuery::all_of(self.topic, Lane::Message, self.options.limit)
         };
         let started = self.clock.read().monotonic;
         let page = self.engine.store().pending(query)?;

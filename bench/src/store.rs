@@ -247,16 +247,11 @@ impl Bench {
 
     /// Pages of a topic that has one message in a hundred, from the start and one after the other.
     async fn list(&self, report: &mut Report) -> Result<()> {
-        let mut query = PendingQuery {
-            topic: TopicId::new(1).context("there is a first topic")?,
-            lane: Lane::Message,
-            from: Timestamp::MIN,
-            to: Timestamp::MAX,
-            after: None,
-            key: None,
-            key_prefix: None,
-            limit: PAGE,
-        };
+        let mut query = PendingQuery::all_of(
+            TopicId::new(1).context("there is a first topic")?,
+            Lane::Message,
+            PAGE,
+        );
         let (mut times, mut found) = (Vec::new(), Vec::new());
         for _ in 0..CALLS {
             let start = self.meter.now();

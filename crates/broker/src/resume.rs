@@ -167,14 +167,9 @@ impl<T: Timeline> Sweep<T> {
         after: Option<Key>,
     ) -> Result<Option<Key>, StoreError> {
         let query = PendingQuery {
-            topic,
-            lane,
             from: Timestamp::PAUSED,
-            to: Timestamp::MAX,
             after,
-            key: None,
-            key_prefix: None,
-            limit: PAGE_MAX,
+            ..PendingQuery::all_of(topic, lane, PAGE_MAX)
         };
         let page = self.timeline.pending(query).await?;
         let now = self.time.read().timestamp_up();

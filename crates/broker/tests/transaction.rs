@@ -23,16 +23,8 @@ const ROLLED_BACK: TransactionState = TransactionState::RolledBack;
 
 /// The messages of a topic that a listing shows, and those that a forecast counts.
 fn visible<S: Store>(office: &Office<S>, topic: TopicId) -> (usize, u64) {
-    let query = PendingQuery {
-        topic,
-        lane: Lane::Message,
-        from: Timestamp::MIN,
-        to: Timestamp::PREPARED,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 100,
-    };
+    let query =
+        PendingQuery { to: Timestamp::PREPARED, ..PendingQuery::all_of(topic, Lane::Message, 100) };
     let listed = within_a_minute(office.store.pending(query)).unwrap().entries.len();
     let forecast = within_a_minute(office.store.forecast(topic, Vec::new())).unwrap();
     (listed, forecast.scheduled)

@@ -45,16 +45,7 @@ async fn keep(store: &MysqlStore, ended_before: Timestamp) {
 
 async fn listed(store: &MysqlStore) -> Vec<Key> {
     let topic = entry(at(0)).topic;
-    let mut query = PendingQuery {
-        topic,
-        lane: Lane::Message,
-        from: Timestamp::MIN,
-        to: Timestamp::MAX,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 2,
-    };
+    let mut query = PendingQuery::all_of(topic, Lane::Message, 2);
     let mut keys = Vec::new();
     loop {
         let page = store.pending(query.clone()).await.unwrap();

@@ -54,16 +54,7 @@ async fn put_rare(store: &MysqlStore) -> MessageId {
 }
 
 fn everything(topic: TopicId) -> PendingQuery {
-    PendingQuery {
-        topic,
-        lane: Lane::Message,
-        from: Timestamp::MIN,
-        to: Timestamp::MAX,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: ASKED,
-    }
+    PendingQuery::all_of(topic, Lane::Message, ASKED)
 }
 
 /// Lists the topic to its end, and counts the calls that takes.

@@ -208,16 +208,7 @@ async fn a_listing_does_not_end_at_what_is_being_delivered() {
     let given = schedule(&timeline, &[10, 20, 30, 70_000]).await;
     let claimed = claim(&timeline, arm(&timeline, 100).await).await;
     assert_eq!(ids(&claimed), given[..3]);
-    let query = PendingQuery {
-        topic: given[0].topic,
-        lane: Lane::Message,
-        from: Timestamp::MIN,
-        to: Timestamp::MAX,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 1,
-    };
+    let query = PendingQuery::all_of(given[0].topic, Lane::Message, 1);
     let page = timeline.pending(query).await.unwrap();
     assert_eq!(page.entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), given[3..]);
     timeline.settle(&claimed).await.unwrap();

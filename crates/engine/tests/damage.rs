@@ -80,17 +80,7 @@ struct Found {
 impl Found {
     fn look(&mut self, runner: &Runner, store: &Store) -> Result<(), String> {
         for topic in store.topics() {
-            let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-            let query = PendingQuery {
-                topic: topic.id,
-                lane: Lane::Message,
-                from,
-                to,
-                after: None,
-                key: None,
-                key_prefix: None,
-                limit: 1000,
-            };
+            let query = PendingQuery::all_of(topic.id, Lane::Message, 1000);
             match store.pending(query) {
                 Ok(page) => {
                     for entry in page.entries {

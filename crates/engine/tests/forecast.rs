@@ -219,7 +219,7 @@ impl Crowd {
         loop {
             let (lane, limit) = (Lane::Message, 7);
             let query =
-                PendingQuery { topic, lane, from, to, after, key: None, key_prefix: None, limit };
+                PendingQuery { from, to, after, ..PendingQuery::all_of(topic, lane, limit) };
             let page = self.store.pending(query).unwrap();
             assert!(page.entries.len() <= limit, "a page has at most what was asked for");
             all.extend(page.entries.iter().map(|entry| entry.id));
@@ -338,16 +338,7 @@ fn a_run_without_cells_is_counted_by_reading_it() {
     let options = Options { reserve_bytes: 4096, ..Options::default() };
     let store = Store::open(Arc::new(RealDisk::new(dir.path()).unwrap()), options).unwrap();
     let topic = store.topic_by_name(&TopicName::new("orders").unwrap()).unwrap().id;
-    let query = PendingQuery {
-        topic,
-        lane: Lane::Message,
-        from: Timestamp::MIN,
-        to: Timestamp::MAX,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 100,
-    };
+    let query = PendingQuery::all_of(topic, Lane::Message, 100);
     let dues = |store: &Store| -> Vec<Timestamp> {
         let page = store.pending(query.clone()).unwrap();
         page.entries.iter().map(|entry| entry.key.due).collect()

@@ -17,8 +17,8 @@ use punctual_engine::journal::change::Draft;
 use punctual_engine::store::{InLogs, Outcome, Request, Store};
 use punctual_model::ports::{ArmLimit, Armed, CancelOutcome, LogPosition, PendingQuery};
 use punctual_model::{
-    Basis, Entry, Key, Lane, Message, MessageId, Partition, Sequence, Timestamp, TopicId,
-    TopicName, TopicSettings,
+    Basis, Entry, Key, Lane, Message, MessageId, Partition, Sequence, TopicId, TopicName,
+    TopicSettings,
 };
 use punctual_testkit::forgetful::{Fate, ForgetfulDisk};
 use store_support::{at, message, open, small};
@@ -105,18 +105,8 @@ fn pending_in(store: &Store, topic: TopicId, lane: Lane, limit: usize) -> Vec<Me
     let mut found = Vec::new();
     let mut after = None;
     loop {
-        let (from, to) = (Timestamp::MIN, Timestamp::MAX);
         let page = store
-            .pending(PendingQuery {
-                topic,
-                lane,
-                from,
-                to,
-                after,
-                key: None,
-                key_prefix: None,
-                limit,
-            })
+            .pending(PendingQuery { after, ..PendingQuery::all_of(topic, lane, limit) })
             .unwrap();
         assert!(page.entries.len() <= limit);
         found.extend(page.entries.iter().map(|entry| entry.id));

@@ -59,8 +59,7 @@ fn compare_page(runner: &Runner, dice: &mut Dice, due: Timestamp) -> Result<(), 
     let key = dice.percent(50).then(|| format!("key-{}", dice.below(5)).into());
     let limit = 1 + dice.place(4);
     let lane = Lane::ALL[dice.place(2)];
-    let query =
-        PendingQuery { topic: topic.id, lane, from, to, after: None, key, key_prefix: None, limit };
+    let query = PendingQuery { from, to, key, ..PendingQuery::all_of(topic.id, lane, limit) };
     let page = runner.store.pending(query.clone()).map_err(|error| error.to_string())?;
     let mut all: Vec<_> = (0..runner.ledger.sent.len())
         .filter(|&number| runner.expected(number) == [CancelOutcome::Cancelled])

@@ -425,6 +425,15 @@ pub struct PendingQuery {
     pub limit: usize,
 }
 
+impl PendingQuery {
+    /// Everything of a topic's lane, what is parked included, from the first one on.
+    #[must_use]
+    pub const fn all_of(topic: TopicId, lane: Lane, limit: usize) -> Self {
+        let (from, to) = (Timestamp::MIN, Timestamp::MAX);
+        Self { topic, lane, from, to, after: None, key: None, key_prefix: None, limit }
+    }
+}
+
 /// One page of pending messages.
 #[derive(Clone, Debug, Default)]
 pub struct PendingPage {

@@ -256,16 +256,7 @@ impl<T: Timeline> Keeper<T> {
         after: Option<Key>,
         limit: usize,
     ) -> Result<PendingPage, StoreError> {
-        let query = PendingQuery {
-            topic,
-            lane: Lane::Retry,
-            from: Timestamp::MIN,
-            to: Timestamp::MAX,
-            after,
-            key: None,
-            key_prefix: None,
-            limit,
-        };
+        let query = PendingQuery { after, ..PendingQuery::all_of(topic, Lane::Retry, limit) };
         let mut page = self.shared.timeline.pending(query).await?;
         page.entries.retain(is_series);
         Ok(page)

@@ -130,14 +130,9 @@ impl<T: Timeline> Inner<T> {
 
     async fn search_page(&self, after: Option<Key>) -> Result<Option<Key>, StoreError> {
         let query = PendingQuery {
-            topic: TopicId::TRANSACTIONS,
-            lane: Lane::Retry,
-            from: Timestamp::MIN,
             to: Timestamp::PREPARED,
             after,
-            key: None,
-            key_prefix: None,
-            limit: PAGE_MAX,
+            ..PendingQuery::all_of(TopicId::TRANSACTIONS, Lane::Retry, PAGE_MAX)
         };
         let page = self.timeline.pending(query).await?;
         for stored in page.entries.iter().filter_map(Stored::of_pending) {

@@ -176,16 +176,7 @@ impl Round {
 
     /// The pending occurrences.
     pub(crate) fn occurrences(&self) -> Vec<PendingEntry> {
-        let query = PendingQuery {
-            topic: self.topic().id,
-            lane: Lane::Message,
-            from: Timestamp::MIN,
-            to: Timestamp::MAX,
-            after: None,
-            key: None,
-            key_prefix: None,
-            limit: 1000,
-        };
+        let query = PendingQuery::all_of(self.topic().id, Lane::Message, 1000);
         block_on(self.store.pending(query)).unwrap().entries
     }
 

@@ -11,9 +11,8 @@ use super::{
 };
 
 fn everything(topic: TopicId) -> PendingQuery {
-    let (from, to) = (Timestamp::MIN, Timestamp::MAX);
     let lane = Lane::Message;
-    PendingQuery { topic, lane, from, to, after: None, key: None, key_prefix: None, limit: 100 }
+    PendingQuery::all_of(topic, lane, 100)
 }
 
 /// All pages of a listing.

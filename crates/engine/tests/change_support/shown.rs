@@ -48,16 +48,7 @@ impl Shown {
         let mut after: Option<Key> = None;
         let mut count = 0;
         loop {
-            let query = PendingQuery {
-                topic,
-                lane,
-                from: Timestamp::MIN,
-                to: Timestamp::MAX,
-                after,
-                key: None,
-                key_prefix: None,
-                limit: 9,
-            };
+            let query = PendingQuery { after, ..PendingQuery::all_of(topic, lane, 9) };
             let page = store.pending(query).map_err(|error| format!("pending: {error}"))?;
             for entry in page.entries {
                 if after.is_some_and(|after| entry.key <= after) {

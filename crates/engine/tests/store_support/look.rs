@@ -41,17 +41,7 @@ impl Look {
     fn read_lane(&mut self, store: &Store, topic: TopicId, lane: Lane) -> Result<(), String> {
         let mut after = None;
         loop {
-            let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-            let query = PendingQuery {
-                topic,
-                lane,
-                from,
-                to,
-                after,
-                key: None,
-                key_prefix: None,
-                limit: 25,
-            };
+            let query = PendingQuery { after, ..PendingQuery::all_of(topic, lane, 25) };
             let page = store.pending(query).map_err(|error| format!("pending: {error}"))?;
             for entry in page.entries {
                 if after.is_some_and(|after| entry.id.key <= after) {

@@ -174,17 +174,7 @@ fn deleting_a_topic_withdraws_what_is_pending<S: Timeline + Topics + Outlet>(sto
     assert_eq!(store.delete(&name), Ok(true));
 
     assert_eq!(store.counts(Lane::Message), [(kept, 2)]);
-    let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-    let query = PendingQuery {
-        topic: gone,
-        lane: Lane::Message,
-        from,
-        to,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 10,
-    };
+    let query = PendingQuery::all_of(gone, Lane::Message, 10);
     let page = block_on(store.pending(query)).expect("a working store lists");
     assert!(page.entries.is_empty(), "nothing of a deleted topic is pending");
     for outcome in block_on(store.cancel(vec![ids[0], ids[2]])).expect("a working store cancels") {

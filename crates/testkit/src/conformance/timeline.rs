@@ -124,17 +124,7 @@ pub(super) fn state<T: Timeline>(timeline: &T, id: MessageId) -> Option<State> {
 }
 
 pub(super) fn everything(topic: TopicId) -> PendingQuery {
-    let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-    PendingQuery {
-        topic,
-        lane: Lane::Message,
-        from,
-        to,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 100,
-    }
+    PendingQuery::all_of(topic, Lane::Message, 100)
 }
 
 /// All pages of a listing.

@@ -34,17 +34,7 @@ fn states<S: Timeline>(store: &S, ids: &[MessageId]) -> Vec<Option<State>> {
 }
 
 fn pending<S: Timeline>(store: &S, topic: TopicId, lane: Lane) -> Vec<MessageId> {
-    let (from, to) = (Timestamp::MIN, Timestamp::MAX);
-    let query = PendingQuery {
-        topic,
-        lane,
-        from,
-        to,
-        after: None,
-        key: None,
-        key_prefix: None,
-        limit: 100,
-    };
+    let query = PendingQuery::all_of(topic, lane, 100);
     let page = block_on(store.pending(query)).expect("a working store lists");
     page.entries.iter().map(|entry| entry.id).collect()
 }
