@@ -149,6 +149,23 @@ impl Meter {
         self.now().saturating_sub(start).as_secs_f64() * 1e3
     }
 
+    /// What writers do side by side, each in a slot of its own; each answers how many rows it has written.
+    async fn together<F>(&self, writers: u16, write: impl Fn(u16) -> F) -> Result<Rate>
+    where
+        F: Future<Output = Result<u64>> + Send + 'static,
+    {
+        let start = (self.now(), self.cpu()?);
+        let mut at_work = tokio::task::JoinSet::new();
+        for slot in 0..writers {
+            at_work.spawn(write(slot));
+        }
+        let mut rows = 0;
+        while let Some(done) = at_work.join_next().await {
+            rows += done??;
+        }
+        self.rate(rows, start)
+    }
+
     /// So many rows since the clock and the server's CPU time were so.
     fn rate(&self, rows: u64, (start, cpu): (Duration, Duration)) -> Result<Rate> {
         let took = self.now().saturating_sub(start).as_secs_f64();
@@ -232,17 +249,11 @@ impl Bench {
 
     /// What all writers do together. `size` is that of a batch, or of all there is to fill.
     async fn each(&self, part: Part, size: u64, first: u64) -> Result<Rate> {
-        let start = (self.meter.now(), self.meter.cpu()?);
-        let mut writers = tokio::task::JoinSet::new();
-        for slot in 0..self.writers {
+        let write = |slot| {
             let bench = self.clone();
-            writers.spawn(async move { bench.write(part, slot, size, first).await });
-        }
-        let mut rows = 0;
-        while let Some(done) = writers.join_next().await {
-            rows += done??;
-        }
-        self.meter.rate(rows, start)
+            async move { bench.write(part, slot, size, first).await }
+        };
+        self.meter.together(self.writers, write).await
     }
 
     /// Pages of a topic that has one message in a hundred, from the start and one after the other.

@@ -174,17 +174,11 @@ impl Bench {
 
     /// What all writers do together. `size` is that of a batch, or of all there is to fill.
     async fn each(&self, part: Part, size: u64, first: u64) -> Result<Rate> {
-        let start = (self.meter.now(), self.meter.cpu()?);
-        let mut writers = tokio::task::JoinSet::new();
-        for slot in 0..self.writers {
+        let write = |slot| {
             let bench = self.clone();
-            writers.spawn(async move { bench.write(part, slot, size, first).await });
-        }
-        let mut rows = 0;
-        while let Some(done) = writers.join_next().await {
-            rows += done??;
-        }
-        self.meter.rate(rows, start)
+            async move { bench.write(part, slot, size, first).await }
+        };
+        self.meter.together(self.writers, write).await
     }
 
     async fn write(&self, part: Part, slot: u16, size: u64, first: u64) -> Result<u64> {
