@@ -15,7 +15,7 @@ use std::path::Path;
 use punctual_engine::disk::{Disk, Open};
 use punctual_engine::store::{OpenError, Store};
 use punctual_model::ports::{CancelOutcome, LogPosition, PendingQuery};
-use punctual_model::{Lane, Message, MessageId, Partition, Timestamp};
+use punctual_model::{Lane, Message, MessageId, Partition};
 use punctual_testkit::forgetful::ForgetfulDisk;
 
 use store_support::look::drain;

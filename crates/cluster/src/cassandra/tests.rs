@@ -345,6 +345,19 @@ fn a_group_larger_than_a_row_may_be_is_intended_in_parts() {
     });
 }
 
+/// Whether the hour of a key is listed for its slot: by topic, and by slot.
+async fn span_is_listed(inner: &Inner, key: Key) -> (bool, bool) {
+    let Place { slot, lane, bucket } = Place::of(Slot::of(key.sequence), key);
+    let span = place::span(bucket);
+    let by_topic = (place::topic(TopicId::new(7).unwrap()), lane, span, span);
+    let by_topic = inner.calls.rows(&inner.statements.topic_next, by_topic).await.unwrap();
+    let slots = by_topic.rows::<(i64, i32)>().unwrap().map(|row| row.unwrap().1);
+    let slots: Vec<i32> = slots.collect();
+    let by_slot = (slot, lane, span);
+    let by_slot = inner.calls.rows(&inner.statements.span_topics, by_slot).await.unwrap();
+    (slots.contains(&slot), by_slot.rows_num() > 0)
+}
+
 #[test]
 fn finished_partitions_are_dropped_and_what_comes_late_stays() {
     let runtime = runtime();
@@ -376,12 +389,16 @@ fn finished_partitions_are_dropped_and_what_comes_late_stays() {
         let topic = TopicId::new(7).unwrap();
         assert_eq!(store.names(topic, vec!["old".into()]).await, Ok(vec![None]));
         let inner = &store.inner;
-        let left = inner.buckets(Slot(60), Lane::Message, 0, i64::MAX, 10).await.unwrap();
+        let left = inner.buckets((60, place::lane(Lane::Message)), 0..=i64::MAX, 10).await.unwrap();
         assert_eq!(left, [place::bucket(places[3])], "whole partitions went");
+        for (hours, there) in [(0, false), (1, false), (2, true)] {
+            assert_eq!(span_is_listed(inner, hour(hours, 0)).await, (there, there), "{hours}");
+        }
         // What is scheduled for a time long past is listed again, and not covered by the removal.
         let late = hour(0, 9);
         done(&store, owner, vec![put(late)]).await;
         assert_eq!(keys(&store, 60).await, [late, places[3]]);
+        assert_eq!(span_is_listed(inner, late).await, (true, true));
     });
 }
 
