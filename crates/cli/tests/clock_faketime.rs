@@ -304,11 +304,11 @@ fn there_and_back(step: i64) -> String {
         step {step}
         delay 0 400 1500 1800000 5400000
         date -5000 0 400 1500 1800000 5400000
-        run 6000
+        run 3200
         step {back}
         delay 0 400 1500 1800000 5400000
         date -5000 0 400 1500 1800000 5400000
-        run 8000
+        run 4000
     ",
         back = -step
     )
@@ -338,9 +338,9 @@ fn g12_a_large_step_is_reported() {
     let timeline = "
         run 300
         step 3600000
-        run 3000
+        run 800
         step -3600000
-        run 3000
+        run 800
     ";
     if let Some(ending) = play("reported", Setting::default(), timeline) {
         assert_eq!(ending.steps, 2);
@@ -355,7 +355,7 @@ fn g13_strange_dates_and_zones_have_no_effect() {
         run 2000
         delay 0 400 1500 3600000
         date -7200000 0 400 1500 3600000
-        run 8000
+        run 4000
     ";
     let at = |text: &str, zone: Option<&'static str>| {
         let name = format!("{text} {}", zone.unwrap_or_default());
@@ -377,7 +377,7 @@ fn g13_strange_dates_and_zones_have_no_effect() {
 
 #[test]
 fn g10_a_pause_of_the_process_delays_and_does_nothing_else() {
-    let pause = number_from_environment("PUNCTUAL_PAUSE_MS", 8000);
+    let pause = number_from_environment("PUNCTUAL_PAUSE_MS", 3000);
     let timeline = format!(
         "
         delay 0 400 1500 2500 7000 3600000
@@ -386,7 +386,7 @@ fn g10_a_pause_of_the_process_delays_and_does_nothing_else() {
         pause {pause}
         delay 0 400
         date 0 400
-        run 9000
+        run 6000
     "
     );
     if let Some(ending) = play("pause", Setting::default(), &timeline) {
@@ -408,7 +408,7 @@ fn g15_down_time_loses_nothing_and_what_is_overdue_comes_in_due_order() {
             start
             delay 0 400
             date 0 400
-            run 8000
+            run 4000
         "
         )
     };

@@ -18,11 +18,11 @@ const LIBRARIES: &[&str] = &[
     "/usr/local/lib/faketime/libfaketimeMT.so.1",
 ];
 /// How much later than it must a message may be seen on a busy machine.
-const SLACK_MICROS: i64 = 5_000_000;
+const SLACK_MICROS: i64 = 2_000_000;
 /// How much a backward step may delay a message beyond that.
 const BACKWARD_MICROS: i64 = 1_000_000;
-/// A state of the clock that lasts shorter than this may go unnoticed on a busy machine.
-const NOTICED_MICROS: i64 = 3_000_000;
+/// A state of the clock that lasts shorter than this may go unnoticed.
+const NOTICED_MICROS: i64 = 1_000_000;
 
 /// The library, where it is installed.
 pub fn library() -> Option<&'static str> {
