@@ -11,9 +11,9 @@ mod kafka_members;
 mod support;
 
 use kafka::Client;
-use kafka_members::Member;
+use kafka_members::{Member, describe};
 use punctual_kafka_wire::messages::delete_groups::DeleteGroupsRequest;
-use punctual_kafka_wire::messages::describe_groups::{DescribeGroupsRequest, DescribedGroup};
+use punctual_kafka_wire::messages::describe_groups::DescribeGroupsRequest;
 use punctual_kafka_wire::messages::find_coordinator::FindCoordinatorRequest;
 use punctual_kafka_wire::messages::list_groups::ListGroupsRequest;
 use punctual_kafka_wire::messages::offset_commit::{
@@ -159,16 +159,6 @@ fn a_group_is_described_with_its_members_and_their_shares() {
     }
     let illegal = describe(&mut client, 5, "a b");
     assert_eq!(illegal.error_code, ErrorCode::INVALID_GROUP_ID.code());
-}
-
-fn describe(client: &mut Client, version: i16, group: &str) -> DescribedGroup {
-    let request = DescribeGroupsRequest {
-        groups: vec![group.to_owned()],
-        include_authorized_operations: version >= 3,
-    };
-    let mut answer = client.call(version, &request);
-    assert_eq!((answer.groups.len(), answer.groups[0].group_id.as_str()), (1, group));
-    answer.groups.remove(0)
 }
 
 #[test]

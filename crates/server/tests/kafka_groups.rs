@@ -11,7 +11,7 @@ mod kafka_members;
 mod support;
 
 use kafka::Client;
-use kafka_members::{Member, SESSION_SHORT, subscribed};
+use kafka_members::{Member, SESSION_SHORT, describe, subscribed};
 use punctual_kafka_wire::messages::heartbeat::HeartbeatRequest;
 use punctual_kafka_wire::messages::join_group::JoinGroupRequest;
 use punctual_kafka_wire::messages::leave_group::{LeaveGroupRequest, MemberIdentity};
@@ -118,6 +118,10 @@ fn a_connection_that_ends_takes_its_waiting_join_along() {
         (stays.beat() == ErrorCode::REBALANCE_IN_PROGRESS.code()).then_some(())
     });
     drop(goes);
+    let mut client = Client::connect(&server);
+    wait_for("it to be missed", || {
+        (describe(&mut client, 5, "hangs-up").members.len() == 1).then_some(())
+    });
     stays.join();
     assert_eq!(stays.peers.len(), 1, "whoever hung up is not waited for longer than its session");
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use punctual_kafka_wire::ErrorCode;
+use punctual_kafka_wire::messages::describe_groups::{DescribeGroupsRequest, DescribedGroup};
 use punctual_kafka_wire::messages::heartbeat::HeartbeatRequest;
 use punctual_kafka_wire::messages::join_group::{
     JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponseMember,
@@ -208,4 +209,15 @@ impl Member {
         assert_eq!(answer.error_code, 0, "v{version}");
         assert!(answer.members.iter().all(|member| member.error_code == 0), "v{version}");
     }
+}
+
+/// What the broker tells of a group.
+pub(crate) fn describe(client: &mut Client, version: i16, group: &str) -> DescribedGroup {
+    let request = DescribeGroupsRequest {
+        groups: vec![group.to_owned()],
+        include_authorized_operations: version >= 3,
+    };
+    let mut answer = client.call(version, &request);
+    assert_eq!((answer.groups.len(), answer.groups[0].group_id.as_str()), (1, group));
+    answer.groups.remove(0)
 }
