@@ -134,6 +134,10 @@ fn who_has_gone_takes_nothing() {
         let stream = waiting(&server, GROUP, r#"{"wait":"60s","lease":"12h"}"#);
         drop(stream);
     }
+    // A closed socket is noticed after a moment.
+    wait_for("the end of their calls", || {
+        (server.get("/v1/stats").json()["connections"]["open"] == 1).then_some(())
+    });
     for number in 0..20 {
         server.send("orders", &json!({"body": number}));
     }
