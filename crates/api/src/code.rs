@@ -81,6 +81,7 @@ codes! {
     InvalidPermission, "invalid_permission", 400, "This is not a permission of an app";
     Unauthenticated, "unauthenticated", 401, "The caller must say who it is";
     CrossOrigin, "cross_origin", 403, "A page of another origin may not ask this";
+    Csrf, "csrf", 403, "A change from a browser must show that a page of this server asks";
     Forbidden, "forbidden", 403, "The caller may not do this";
     NotFound, "not_found", 404, "There is no such message";
     TopicNotFound, "topic_not_found", 404, "There is no such topic";

@@ -16,6 +16,7 @@ pub mod pending;
 pub mod transaction;
 pub mod transfer;
 pub mod app;
+pub mod session;
 pub mod audit;
 pub mod clock;
 pub mod stats;

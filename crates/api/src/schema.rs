@@ -21,6 +21,7 @@ mod transaction;
 mod transfer;
 mod legacy;
 mod app;
+mod session;
 mod stats;
 mod admin;
 
@@ -114,6 +115,7 @@ pub fn components(bounds: &Bounds) -> BTreeMap<&'static str, Schema> {
         transfer::components(bounds),
         legacy::components(bounds),
         app::components(bounds),
+        session::components(bounds),
         stats::components(),
         admin::components(bounds),
     ] {

@@ -55,6 +55,69 @@ pub struct StatsView {
     pub groups: Vec<GroupStatsView>,
 }
 
+/// The figures of the broker as they are sent once a second.
+#[derive(Clone, Debug, Serialize)]
+pub struct LiveView {
+    /// What its clock shows, as RFC 3339.
+    pub now: String,
+    /// The machine that tells.
+    pub node: String,
+    /// How many topics there are.
+    pub topic_count: u64,
+    /// How many groups there are.
+    pub group_count: u64,
+    /// How many apps there are.
+    pub app_count: u64,
+    /// Messages that wait for their due time.
+    pub pending: u64,
+    /// Delivered messages that groups are not done with, each counted for each of its groups.
+    pub lag: u64,
+    /// Messages that are with consumers.
+    pub in_flight: u64,
+    /// Failed messages that wait for another attempt.
+    pub retrying: u64,
+    /// Messages in dead letter lists.
+    pub dead_letters: u64,
+    /// What was counted so far.
+    pub totals: TotalsView,
+    /// How much of it in a second, of late.
+    pub rates: RatesView,
+    /// How late messages were delivered in the last minute.
+    pub lateness: LatencyView,
+    /// Of what consumers were done with in the last minute, the part that did not fail; nothing if
+    /// there was none.
+    pub success_rate: Option<f64>,
+    /// Memory of the process, where the system tells.
+    pub memory_bytes: Option<u64>,
+    /// Bytes of the files that hold the data.
+    pub store_bytes: u64,
+    /// Alerts that are on.
+    pub alerts_firing: u64,
+}
+
+/// How much happens in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RatesView {
+    /// Messages accepted.
+    pub scheduled: f64,
+    /// Messages whose due time came.
+    pub fired: f64,
+    /// Messages delivered.
+    pub delivered: f64,
+    /// Messages given to consumers.
+    pub received: f64,
+    /// Messages that groups were done with.
+    pub acked: f64,
+    /// Messages cancelled.
+    pub cancelled: f64,
+    /// Missed messages that a catch-up policy withdrew.
+    pub skipped: f64,
+    /// Failed messages that came again.
+    pub retried: f64,
+    /// Messages that became dead letters.
+    pub dead: f64,
+}
+
 /// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TotalsView {

@@ -59,6 +59,22 @@ pub struct Buckets {
     pub count: u64,
 }
 
+impl Buckets {
+    /// What was counted after `earlier` was read, from the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |place: usize| earlier.bounds.get(place).map_or(0, |(_, count)| *count);
+        let rest = |(place, (bound, count)): (usize, &(f64, u64))| {
+            (*bound, count.saturating_sub(before(place)))
+        };
+        Self {
+            bounds: self.bounds.iter().enumerate().map(rest).collect(),
+            sum: (self.sum - earlier.sum).max(0.0),
+            count: self.count.saturating_sub(earlier.count),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +89,18 @@ mod tests {
         assert_eq!(read.bounds, [(0.000_01, 1), (0.000_1, 3)]);
         assert_eq!(read.count, 4);
         assert!((read.sum - 0.005_121).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_difference_is_what_came_since() {
+        let histogram = Histogram::new(&[10, 100]);
+        histogram.note(Duration::from_micros(10));
+        let earlier = histogram.read();
+        histogram.note(Duration::from_micros(50));
+        histogram.note(Duration::from_micros(500));
+        let since = histogram.read().since(&earlier);
+        assert_eq!((since.bounds, since.count), (vec![(0.000_01, 0), (0.000_1, 1)], 2));
+        assert!((since.sum - 0.000_55).abs() < 1e-9);
+        assert_eq!(earlier.since(&Buckets::default()), earlier);
     }
 }

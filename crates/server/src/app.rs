@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use self::listeners::Listeners;
-use crate::access::{AppFiles, Facts, FirstToken, Gate, TOKEN};
+use crate::access::{AppFiles, Auth, Facts, FirstToken, Gate, TOKEN};
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, Store};
 #[cfg(feature = "cluster")]
@@ -382,7 +382,8 @@ fn start(
 
 /// Opens the gate for the apps that the directory knows.
 fn gate(config: &Config, disk: Arc<dyn Disk>, broker: &Broker) -> std::io::Result<Gate> {
-    let auth = (config.auth.enabled, config.auth.admin_token.clone());
+    let admin = config.auth.admin_token.clone();
+    let auth = Auth { enabled: config.auth.enabled, admin, nodes: None };
     let (gate, first) = Gate::open(auth, AppFiles::open(disk)?, Facts::of(broker))?;
     if first == FirstToken::Made {
         let file = config.store.data.join(TOKEN);

@@ -49,6 +49,10 @@ mod health;
 #[cfg(feature = "cluster")]
 pub(crate) use self::health::live as answer_live;
 mod stats;
+mod figures;
+pub(crate) use self::figures::Pulse;
+mod session;
+mod console;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod internal;

@@ -69,11 +69,12 @@ fn rotation(bounds: &Bounds) -> Schema {
     object().can("keep_old", keep_old).closed().example(json!({"keep_old": "1h"}))
 }
 
+/// A permission as it is shown.
+pub(super) fn permission(bounds: &Bounds) -> Schema {
+    object().with("topics", text()).may("groups", text()).with("verbs", list(word(bounds.verbs)))
+}
+
 fn app(bounds: &Bounds) -> Schema {
-    let permission = object()
-        .with("topics", text())
-        .may("groups", text())
-        .with("verbs", list(word(bounds.verbs)));
     let quotas = object()
         .may("messages_per_second", count())
         .may("bytes_per_second", count())
@@ -83,7 +84,7 @@ fn app(bounds: &Bounds) -> Schema {
         .with("key", text())
         .with("enabled", truth())
         .with("built_in", truth())
-        .with("permissions", list(permission))
+        .with("permissions", list(permission(bounds)))
         .with("quotas", quotas)
         .with("created", time())
         .may("rotated", time())

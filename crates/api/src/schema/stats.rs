@@ -5,7 +5,48 @@ use crate::stats::SLOTS_MAX;
 
 pub(super) fn components() -> Named {
     let asked = object().with("slots", integer(1u32, SLOTS_MAX)).closed();
-    vec![("Stats", stats()), ("Cluster", cluster()), ("ClusterAsked", asked)]
+    vec![
+        ("Stats", stats()),
+        ("LiveFigures", live()),
+        ("Cluster", cluster()),
+        ("ClusterAsked", asked),
+    ]
+}
+
+const TOTALS: [&str; 9] = [
+    "scheduled",
+    "fired",
+    "delivered",
+    "received",
+    "acked",
+    "cancelled",
+    "skipped",
+    "retried",
+    "dead",
+];
+
+fn live() -> Schema {
+    let rate = || number(0.0, f64::MAX);
+    let rates = TOTALS.iter().fold(object(), |shape, name| shape.with(name, rate()));
+    counts(&[
+        "topic_count",
+        "group_count",
+        "app_count",
+        "pending",
+        "lag",
+        "in_flight",
+        "retrying",
+        "dead_letters",
+        "store_bytes",
+        "alerts_firing",
+    ])
+    .with("now", time())
+    .with("node", text())
+    .with("totals", counts(&TOTALS))
+    .with("rates", rates.about("In a second."))
+    .with("lateness", latency().about("How late messages were delivered in the last minute."))
+    .with("success_rate", number(0.0, 1.0).or_null())
+    .with("memory_bytes", count().or_null())
 }
 
 fn counts(names: &[&str]) -> Schema {
@@ -18,17 +59,7 @@ fn latency() -> Schema {
 }
 
 fn stats() -> Schema {
-    let totals = counts(&[
-        "scheduled",
-        "fired",
-        "delivered",
-        "received",
-        "acked",
-        "cancelled",
-        "skipped",
-        "retried",
-        "dead",
-    ]);
+    let totals = counts(&TOTALS);
     let group = counts(&["lag", "in_flight", "retrying", "dead"]);
     counts(&[
         "topic_count",

@@ -4,6 +4,8 @@
 //! What an app may do stands in its record, which is taken anew at every question. Changes are on
 //! disk before they count here.
 
+mod token;
+mod browser;
 mod claim;
 
 use std::collections::BTreeMap;
@@ -16,20 +18,23 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::header::AUTHORIZATION;
-use http::{Extensions, HeaderMap, HeaderValue};
+use http::{Extensions, HeaderMap};
 use parking_lot::{Mutex, RwLock};
 use punctual_api::{Code, Problem};
-use punctual_model::{Span, TopicName};
+use punctual_model::{Span, Timestamp, TopicName};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
+pub(crate) use self::browser::{COOKIE_NAME, SignedIn};
 pub(crate) use self::claim::ScramClaim;
 use self::claim::false_salt;
+use self::token::{bearer, split};
 use crate::access::caller::{Caller, Known, Target, unauthenticated};
 use crate::access::facts::Facts;
 use crate::access::quota::{Cost, Meter};
 use crate::access::record::{AppKey, AppRecord, NewSecret, OldSecret, SecretHash, hash};
 use crate::access::scram::{ITERATIONS, Pair, ScramHash, ScramKeys};
+use crate::access::session::Sessions;
 use crate::access::store::{AppStore, Written};
 use crate::access::{Connection, Permission};
 use crate::config::AdminToken;
@@ -38,8 +43,6 @@ use crate::config::AdminToken;
 pub(crate) const APPS_MAX: usize = 10_000;
 /// Nobody knows a secret with such a hash. An unknown key is compared with it all the same.
 const NEVER: SecretHash = [0; 32];
-/// Longest header that says who asks.
-const HEADER_BYTES_MAX: usize = 1024;
 /// How often a change begins anew because other nodes were first.
 const TRIES_MAX: usize = 16;
 
@@ -57,7 +60,19 @@ pub(super) struct Inner {
     store: Mutex<AppStore>,
     /// The administrator's token, where the configuration says it.
     chosen: RwLock<Option<AdminToken>>,
+    sessions: Sessions,
     facts: Facts,
+}
+
+/// What the configuration says about who is let in.
+#[derive(Debug, Default)]
+pub(crate) struct Auth<'a> {
+    /// Whether everybody must say who they are.
+    pub(crate) enabled: bool,
+    /// The administrator's token, where it is configured.
+    pub(crate) admin: Option<AdminToken>,
+    /// What the nodes of a cluster share, so that sessions count on all of them.
+    pub(crate) nodes: Option<&'a str>,
 }
 
 /// An app at work.
@@ -149,7 +164,7 @@ impl Gate {
     /// # Errors
     /// As the disk says.
     pub(crate) fn open(
-        (enabled, chosen): (bool, Option<AdminToken>),
+        Auth { enabled, admin: chosen, nodes }: Auth<'_>,
         (store, records): (impl Into<AppStore>, Vec<AppRecord>),
         facts: Facts,
     ) -> io::Result<(Self, FirstToken)> {
@@ -185,6 +200,7 @@ impl Gate {
             apps: RwLock::new(apps),
             store: Mutex::new(store),
             chosen: RwLock::new(chosen),
+            sessions: Self::sessions(nodes)?,
             facts,
         };
         let inner = Arc::new(inner);
@@ -270,19 +286,30 @@ impl Gate {
     /// The app of that key, if that is its secret.
     fn with_secret(&self, key: &str, secret: &str) -> Option<Arc<App>> {
         let shown = hash(secret);
-        let now = (self.inner.facts.now)();
         let app = self.inner.apps.read().get(key).cloned();
-        let record = app.as_ref().map(|app| app.record.load_full());
-        let chosen = self.chosen(key);
-        let current = chosen.or_else(|| Some(record.as_ref()?.secret));
-        let old = record.as_ref().and_then(|record| record.old.as_ref());
-        let old = old.filter(|old| now < old.until && chosen.is_none()).map(|old| old.hash);
-        let matches = shown.ct_eq(&current.unwrap_or(NEVER)) | shown.ct_eq(&old.unwrap_or(NEVER));
-        let app = match (app, chosen) {
-            (None, Some(_)) => Some(self.chosen_admin()),
-            (app, _) => app,
+        let app = match app {
+            None if self.chosen(key).is_some() => Some(self.chosen_admin()),
+            app => app,
         };
+        let [current, old] =
+            app.as_ref().map_or([None; 2], |app| self.secrets(key, &app.record.load()));
+        let matches = shown.ct_eq(&current.unwrap_or(NEVER)) | shown.ct_eq(&old.unwrap_or(NEVER));
         app.filter(|app| bool::from(matches) && app.stands())
+    }
+
+    /// The hashes of the secrets that count for an app: its own, and the one before for its time.
+    fn secrets(&self, key: &str, record: &AppRecord) -> [Option<SecretHash>; 2] {
+        match self.chosen(key) {
+            Some(chosen) => [Some(chosen), None],
+            None => {
+                let old = record.old.as_ref().filter(|old| self.now() < old.until);
+                [Some(record.secret), old.map(|old| old.hash)]
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.inner.facts.now)()
     }
 
     /// The hash of the administrator's token, where the configuration says it.
@@ -348,6 +375,11 @@ impl Gate {
     /// The app of that key.
     pub(crate) fn get(&self, key: &str) -> Option<Arc<AppRecord>> {
         self.inner.apps.read().get(key).map(|app| app.record.load_full())
+    }
+
+    /// How many apps there are.
+    pub(crate) fn count(&self) -> usize {
+        self.inner.apps.read().len()
     }
 
     /// Apps behind that key, in order, and whether more follow.
@@ -553,18 +585,6 @@ pub(crate) enum FirstToken {
     Made,
     /// There was one, or there need not be any.
     Known,
-}
-
-/// Key and secret of `Bearer KEY.SECRET`.
-fn bearer(header: &HeaderValue) -> Option<(&str, &str)> {
-    let text = header.to_str().ok().filter(|text| text.len() <= HEADER_BYTES_MAX)?;
-    let (scheme, token) = text.split_once(' ')?;
-    split(token.trim_matches(' ')).filter(|_| scheme.eq_ignore_ascii_case("bearer"))
-}
-
-/// Key and secret of `KEY.SECRET`. A key has no dot.
-fn split(token: &str) -> Option<(&str, &str)> {
-    token.split_once('.').filter(|(key, secret)| !key.is_empty() && !secret.is_empty())
 }
 
 #[cfg(test)]

@@ -81,6 +81,12 @@ macro_rules! operations {
                 }
             }
 
+            /// Whether it lends messages though it is asked for by a GET, so that a foreign page
+            /// must not make a browser ask.
+            pub(crate) const fn lends_by_get(self) -> bool {
+                matches!(self, Self::ReceiveStream)
+            }
+
             /// Its name, as the OpenAPI document has it.
             pub(crate) const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
@@ -166,7 +172,13 @@ operations! {
     Stats:             Observe  Whole;
     Cluster:           Observe  Whole;
     PutCluster:        Admin    Whole;
+    LiveFigures:       Observe  Whole;
+    GetSession:        Anybody  Open;
+    SignIn:            Anybody  Open;
+    SignOut:           Anybody  Open;
     OpenApi:           Anybody  Open;
     Docs:              Anybody  Open;
     DocsFile:          Anybody  Open;
+    Console:           Anybody  Open;
+    ConsoleFile:       Anybody  Open;
 }

@@ -22,13 +22,15 @@ use tokio::runtime::Handle;
 use super::outlet::{self, Kafka};
 use super::waiting::{Failed, Waiting};
 use super::{Given, Opened, ServeError, options};
-use crate::access::{AppDocuments, Facts, Gate};
+use crate::access::{AppDocuments, Auth, Facts, Gate};
 use crate::app::Broker;
 use crate::audit::AuditRecord;
 use crate::backend::{
     Backend, HttpPeers, Link, Memory, Name, Nodes, Outside, SharedStore, SharedTimeline, Store, Way,
 };
-use crate::config::{Config, CoordinatorKind, CopiesPer, TimelineConfig, TimelineKind};
+use crate::config::{
+    ClusterSecret, Config, CoordinatorKind, CopiesPer, TimelineConfig, TimelineKind,
+};
 use crate::kafka::ClusterId;
 use crate::tasks::Tasks;
 
@@ -282,7 +284,11 @@ fn start(given: Given, base: Base, apps: Apps, handle: &Handle) -> Result<Opened
     let broker = Broker::start(options(&config, &audit, watch), parts).map_err(ServeError::Fire)?;
     let told = broker.clone();
     topics.listen(Arc::new(move || told.topics_changed()));
-    let auth = (config.auth.enabled, config.auth.admin_token.clone());
+    let auth = Auth {
+        enabled: config.auth.enabled,
+        admin: config.auth.admin_token.clone(),
+        nodes: config.cluster.secret.as_ref().map(ClusterSecret::text),
+    };
     let (gate, _) = Gate::open(auth, apps, Facts::of(&broker)).map_err(unusable)?;
     let ingress = outlet::take_in(&config, &broker, handle).map_err(refused)?;
     let nodes = nodes(&config, &shared, &joined, Arc::clone(&peers));

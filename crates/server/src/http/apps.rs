@@ -276,7 +276,7 @@ fn view(record: &AppRecord) -> AppView {
     }
 }
 
-fn permission_view(grant: &Grant) -> PermissionView {
+pub(crate) fn permission_view(grant: &Grant) -> PermissionView {
     PermissionView {
         topics: grant.topics.to_string(),
         groups: grant.groups.as_ref().map(Pattern::to_string),

@@ -41,6 +41,11 @@ impl Asker {
         &self.caller
     }
 
+    /// From where.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// The asker as the record names it.
     pub(crate) fn who(&self) -> Arc<str> {
         self.to_string().into()

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use http::header::{ALLOW, HeaderValue};
+use http::request::Parts;
 use http::{Method, Request};
 use hyper::body::Incoming;
 use punctual_api::{Code, Problem};
@@ -27,9 +28,9 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
-    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
-    transactions,
+    apps, audit, bulk, clock, cluster, console, consume, dead, export, figures, groups, health,
+    import, legacy, levels, messages, metrics, openapi, pending, problem, receive, receive_stream,
+    session, stats, topics, transactions,
 };
 use crate::trace;
 
@@ -86,7 +87,7 @@ async fn answer_whole(
             let mut seen = Seen::route(route.path);
             let caller = match route.operation.rule().scope {
                 Scope::Open => Caller::Nobody,
-                _ => match shared.gate.identify(&parts.headers, &parts.extensions) {
+                _ => match identify(&shared, route.operation, &parts, page) {
                     Ok(caller) => caller,
                     Err(refusal) => return seen.on(problem::reply(&refusal)),
                 },
@@ -115,6 +116,20 @@ async fn answer_whole(
         }
         Match::Nothing => problem::reply(&Code::RouteNotFound.into()),
     }
+}
+
+/// Who asks. What lends messages is guarded against foreign pages as a change is.
+fn identify(
+    shared: &Shared,
+    operation: Operation,
+    parts: &Parts,
+    page: &Page,
+) -> Result<Caller, Problem> {
+    let method = if operation.lends_by_get() { &Method::POST } else { &parts.method };
+    if operation.lends_by_get() && !page.is_guest() {
+        shared.live().hosts.check(method, &parts.uri, &parts.headers)?;
+    }
+    shared.gate.identify_page(method, &parts.headers, &parts.extensions)
 }
 
 #[expect(clippy::too_many_lines, reason = "one line for each operation")]
@@ -194,11 +209,17 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::LegacySend => legacy::send(call).await,
         Operation::LegacyCancel => legacy::cancel(call).await,
         Operation::Stats => stats::stats(call).await,
+        Operation::LiveFigures => figures::stream(call).await,
+        Operation::GetSession => session::show(call).await,
+        Operation::SignIn => session::sign_in(call).await,
+        Operation::SignOut => session::sign_out(call).await,
         Operation::Cluster => cluster::show(call).await,
         Operation::PutCluster => cluster::put(call).await,
         Operation::Metrics => metrics::show(call).await,
         Operation::OpenApi => openapi::document(&call),
         Operation::Docs => Ok(openapi::page()),
         Operation::DocsFile => openapi::page_file(&call),
+        Operation::Console => Ok(console::page(&call)),
+        Operation::ConsoleFile => console::asset(&call),
     }
 }

@@ -13,6 +13,7 @@ mod groups;
 mod transactions;
 mod apps;
 mod admin;
+mod console;
 mod write;
 mod page;
 
@@ -140,6 +141,12 @@ fn describe(operation: Operation, numbers: &Numbers) -> Described {
         Operation::LegacySend => messages::legacy_send(),
         Operation::LegacyCancel => messages::legacy_cancel(),
         Operation::Stats => admin::stats(numbers),
+        Operation::LiveFigures => console::live(),
+        Operation::GetSession => console::session(),
+        Operation::SignIn => console::sign_in(),
+        Operation::SignOut => console::sign_out(),
+        Operation::Console => console::page(),
+        Operation::ConsoleFile => console::asset(),
         Operation::Cluster => admin::cluster(),
         Operation::PutCluster => admin::put_cluster(),
         Operation::Metrics => admin::metrics(),

@@ -27,7 +27,7 @@ use crate::http::shared::Shared;
 use crate::http::time;
 use crate::receiving::{Taken, Wanted, take};
 
-const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 /// How often something is sent, so that whoever stands between does not take it for dead.
 const BEAT: Duration = Duration::from_secs(15);
 const BEAT_TEXT: &[u8] = b": still here\n\n";

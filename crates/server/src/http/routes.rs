@@ -96,14 +96,20 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::POST,   "/delay/sendDelayMsg",                                         Operation::LegacySend),
     route(Method::POST,   "/delay/cancelDelayMsg",                                       Operation::LegacyCancel),
     route(Method::GET,    "/v1/stats",                                                   Operation::Stats),
+    route(Method::GET,    "/v1/live",                                                    Operation::LiveFigures),
     route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
     route(Method::PUT,    "/v1/cluster",                                                 Operation::PutCluster),
+    route(Method::GET,    "/v1/session",                                                 Operation::GetSession),
+    route(Method::POST,   "/v1/session",                                                 Operation::SignIn),
+    route(Method::DELETE, "/v1/session",                                                 Operation::SignOut),
     route(Method::GET,    "/health/live",                                                Operation::Live),
     route(Method::GET,    "/health/ready",                                               Operation::ReadyNow),
     route(Method::GET,    "/metrics",                                                    Operation::Metrics),
     route(Method::GET,    "/openapi.json",                                               Operation::OpenApi),
     route(Method::GET,    "/docs",                                                       Operation::Docs),
     route(Method::GET,    "/docs/{file}",                                                Operation::DocsFile),
+    route(Method::GET,    "/",                                                           Operation::Console),
+    route(Method::GET,    "/assets/{file}",                                              Operation::ConsoleFile),
 ];
 
 /// Where in the path the captured parts are, as byte ranges.
@@ -187,11 +193,12 @@ mod tests {
     use crate::access::Permission;
 
     #[test]
-    fn only_health_and_the_document_are_open_to_anybody() {
+    fn only_health_the_document_and_the_way_in_are_open_to_anybody() {
         for route in ROUTES {
             let open = route.operation.rule().permission == Permission::Anybody;
-            let may_be = ["/health/", "/openapi.json", "/docs"];
-            let may_be = may_be.iter().any(|start| route.path.starts_with(start));
+            let may_be = ["/health/", "/openapi.json", "/docs", "/v1/session", "/assets/"];
+            let may_be =
+                route.path == "/" || may_be.iter().any(|start| route.path.starts_with(start));
             assert_eq!(open, may_be, "{}", route.path);
         }
     }
@@ -205,7 +212,9 @@ mod tests {
 
     #[test]
     fn what_changes_something_needs_a_right_to_change() {
-        for route in ROUTES.iter().filter(|route| !route.method.is_safe()) {
+        let ways_in = [Operation::SignIn, Operation::SignOut];
+        let changing = ROUTES.iter().filter(|route| !route.method.is_safe());
+        for route in changing.filter(|route| !ways_in.contains(&route.operation)) {
             let changes = matches!(
                 route.operation.rule().permission,
                 Permission::Send
@@ -233,7 +242,8 @@ mod tests {
     #[test]
     fn paths_that_fit_nothing() {
         let router = Router::new();
-        for path in ["/", "", "*", "/v1", "/v1/topics/", "/v1/topics/a/messages/b/c", "//v1/topics"]
+        for path in
+            ["/x", "", "*", "/v1", "/v1/topics/", "/v1/topics/a/messages/b/c", "//v1/topics"]
         {
             let found = router.find(&Method::PATCH, path);
             let nothing = matches!(found, Match::Nothing);

@@ -14,6 +14,7 @@ use crate::app::Broker;
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, StoreFigures};
 use crate::consuming::Consuming;
+use crate::http::Pulse;
 use crate::http::openapi::Document;
 use crate::http::page::PAGE_BYTES_MAX;
 use crate::http::routes::Router;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     /// Where it listens, once it does.
     pub(crate) address: OnceLock<SocketAddr>,
     pub(crate) store_bytes: StoreBytes,
+    /// What live views are told.
+    pub(crate) pulse: Pulse,
     /// When the server was started, on the clock of the broker and on that of the machine.
     pub(crate) started: (Timestamp, Instant),
     /// The nodes that make up the broker.
@@ -104,6 +107,7 @@ impl Shared {
             changes: Mutex::new(()),
             address: OnceLock::new(),
             store_bytes: StoreBytes::default(),
+            pulse: Pulse::default(),
             started,
             nodes,
             taking: AtomicBool::new(true),

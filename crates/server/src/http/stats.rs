@@ -49,12 +49,12 @@ impl StoreBytes {
 }
 
 /// What was looked at.
-struct Looked {
-    stats: Stats,
-    topics: u64,
-    lags: Vec<GroupLag>,
-    memory_bytes: Option<u64>,
-    store_bytes: u64,
+pub(crate) struct Looked {
+    pub(crate) stats: Stats,
+    pub(crate) topics: u64,
+    pub(crate) lags: Vec<GroupLag>,
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) store_bytes: u64,
 }
 
 /// `GET /v1/stats`
@@ -69,7 +69,7 @@ pub(crate) async fn stats(call: Call) -> Result<Reply, Problem> {
     large_json(&call.shared, &view(&call.shared, looked, limit))
 }
 
-fn look(shared: &Shared) -> Looked {
+pub(crate) fn look(shared: &Shared) -> Looked {
     let mut stats = shared.broker.stats();
     let topics = shared.broker.topics().list();
     let hidden: HashSet<&TopicName> =
@@ -86,7 +86,7 @@ fn look(shared: &Shared) -> Looked {
 
 fn view(shared: &Shared, looked: Looked, limit: usize) -> StatsView {
     let Looked { mut stats, topics, mut lags, memory_bytes, store_bytes } = looked;
-    let sum = |figure: fn(&GroupLag) -> u64| lags.iter().map(figure).fold(0, u64::saturating_add);
+    let sum = |figure| sum(&lags, figure);
     let (started_at, since) = shared.started;
     let live = shared.live();
     let mut view = StatsView {
@@ -97,7 +97,7 @@ fn view(shared: &Shared, looked: Looked, limit: usize) -> StatsView {
         is_virtual: shared.broker.is_virtual(),
         topic_count: topics,
         group_count: count(lags.len()),
-        pending: stats.pending.iter().map(|(_, pending)| *pending).fold(0, u64::saturating_add),
+        pending: pending(&stats),
         lag: sum(|of| of.lag),
         in_flight: sum(|of| of.in_flight),
         retrying: sum(|of| of.retrying),
@@ -133,7 +133,17 @@ fn view(shared: &Shared, looked: Looked, limit: usize) -> StatsView {
     view
 }
 
-fn totals(stats: &Stats) -> TotalsView {
+/// A figure of all groups together.
+pub(crate) fn sum(lags: &[GroupLag], figure: fn(&GroupLag) -> u64) -> u64 {
+    lags.iter().map(figure).fold(0, u64::saturating_add)
+}
+
+/// Messages that wait for their due time, in all topics.
+pub(crate) fn pending(stats: &Stats) -> u64 {
+    stats.pending.iter().map(|(_, pending)| *pending).fold(0, u64::saturating_add)
+}
+
+pub(crate) fn totals(stats: &Stats) -> TotalsView {
     TotalsView {
         scheduled: stats.scheduled,
         fired: stats.fired,
@@ -147,7 +157,7 @@ fn totals(stats: &Stats) -> TotalsView {
     }
 }
 
-fn latency(buckets: &Buckets) -> LatencyView {
+pub(crate) fn latency(buckets: &Buckets) -> LatencyView {
     LatencyView {
         p50_ms: percentile(buckets, 50),
         p99_ms: percentile(buckets, 99),
@@ -164,7 +174,7 @@ fn percentile(buckets: &Buckets, percent: u64) -> Option<f64> {
     Some((bound * 1e6).round() / 1e3).filter(|bound| bound.is_finite())
 }
 
-fn count(number: usize) -> u64 {
+pub(crate) fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 

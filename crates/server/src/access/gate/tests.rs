@@ -30,7 +30,8 @@ fn stage(disk: ForgetfulDisk, enabled: bool, chosen: Option<&str>) -> Stage {
     };
     let chosen = chosen.map(|text| AdminToken::read(text).unwrap().unwrap());
     let files = AppFiles::open(Arc::new(disk.clone())).unwrap();
-    let (gate, first) = Gate::open((enabled, chosen), files, facts).unwrap();
+    let (gate, first) =
+        Gate::open(Auth { enabled, admin: chosen, nodes: None }, files, facts).unwrap();
     Stage { disk, clock, pending, gate, first }
 }
 

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::access::grant::{Grant, Owner, Pattern};
-use crate::access::{AppError, Caller, Facts, Gate, Permission, Target};
+use crate::access::{AppError, Auth, Caller, Facts, Gate, Permission, Target};
 use crate::config::AdminToken;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -36,7 +36,8 @@ fn open(runtime: &Runtime, memory: &Memory, chosen: Option<&str>) -> io::Result<
     let documents = Arc::new(memory.clone());
     let opened = runtime.block_on(AppDocuments::open(documents, runtime.handle().clone()))?;
     let chosen = chosen.map(|text| AdminToken::read(text).unwrap().unwrap());
-    Ok(Gate::open((true, chosen), opened, facts())?.0)
+    let auth = Auth { enabled: true, admin: chosen, nodes: Some("of all nodes") };
+    Ok(Gate::open(auth, opened, facts())?.0)
 }
 
 fn node(runtime: &Runtime, memory: &Memory) -> Gate {

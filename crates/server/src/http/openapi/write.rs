@@ -96,6 +96,7 @@ fn tags() -> Value {
         {"name": "apps", "description": "Who may do what, and how much."},
         {"name": "older calls", "description": "Those of other delay servers, for services that move over."},
         {"name": "broker", "description": "What concerns the whole broker."},
+        {"name": "console", "description": "The pages for people, and what only they need."},
     ])
 }
 
@@ -261,6 +262,10 @@ fn always(route: &Route) -> Vec<Code> {
     }
     if route.operation.rule().permission != Permission::Anybody {
         codes.extend([Code::Forbidden, Code::Unauthenticated, Code::QuotaExceeded]);
+        codes.push(Code::CrossOrigin);
+        if !route.method.is_safe() || route.operation.lends_by_get() {
+            codes.push(Code::Csrf);
+        }
     }
     if route.path.contains("{topic}") {
         codes.push(Code::InvalidTopicName);
