@@ -16,16 +16,22 @@ LIMIT ?=
 EVERYTHING := --features punctual-bench/cluster,punctual-cli/cluster,punctual-cli/otel
 
 .NOTPARALLEL:
-.PHONY: run install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz cluster fmt
+.PHONY: run console install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz cluster fmt
 
-# Starts the broker: `make run ARGS="--data other-dir"`.
+# Starts the broker, with the console where Node.js can build it: `make run ARGS="--data other-dir"`.
 run:
+	scripts/console.sh --if-possible
 	cargo run --release -- serve $(ARGS)
+
+# Builds the web console, which the next build of the program takes in.
+console:
+	scripts/console.sh
 
 # Three nodes over real services, for a look; Ctrl-C ends them all. `make cluster NODES=5 STORE=cassandra`.
 cluster:
 	scripts/services install $(COORDINATOR) $(STORE) kafka
 	scripts/protoc-check.sh
+	scripts/console.sh --if-possible
 	cargo build --release --features punctual-cli/cluster
 	NODES="$(NODES)" STORE="$(STORE)" COORDINATOR="$(COORDINATOR)" scripts/cluster.sh
 
@@ -33,6 +39,7 @@ cluster:
 install:
 	case "$(FEATURES)" in *cluster*) scripts/protoc-check.sh || { \
 		echo "or build without clusters: make install FEATURES=" >&2; exit 1; } ;; esac
+	scripts/console.sh --if-possible
 	cargo build --release --features "$(FEATURES)"
 	install -D $(BUILT)/punctual "$(DESTDIR)$(PREFIX)/bin/punctual"
 	$(BUILT)/punctual man --dir "$(DESTDIR)$(PREFIX)/share/man/man1"
@@ -44,7 +51,7 @@ install:
 	$(BUILT)/punctual completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/punctual.fish"
 
 # Everything that must hold before a change lands.
-test: setup fmt-check tidy lint plain docs unit deny
+test: setup console fmt-check tidy lint plain docs unit deny
 
 # Installs what the checks need beyond Rust and a C compiler; quick when it is all there.
 setup:

@@ -207,6 +207,21 @@ pub struct ClusterView {
     /// What the one that answers has in memory of a timeline that is shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryView>,
+    /// What became of it, as the one that answers has seen it since it was started; newest first.
+    pub history: Vec<EventView>,
+}
+
+/// Something that happened to the machines.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventView {
+    /// When it was seen, as RFC 3339.
+    pub at: String,
+    /// `joined`, `left`, `leader`, or `slots` for slots that have other owners.
+    pub event: &'static str,
+    /// The machine it is about.
+    pub node: Option<String>,
+    /// How many slots moved.
+    pub slots: u64,
 }
 
 /// A slot and who has it.

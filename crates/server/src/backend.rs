@@ -3,6 +3,7 @@
 //!
 //! Without the feature `cluster` there is the engine alone, and nothing between it and the broker.
 
+mod history;
 mod nodes;
 #[cfg(feature = "cluster")]
 mod store;
@@ -19,6 +20,7 @@ use punctual_engine::Engine;
 use punctual_model::Buckets;
 use punctual_model::ports::StoreError;
 
+pub(crate) use self::history::Event;
 #[cfg(feature = "cluster")]
 pub(crate) use self::link::Link;
 #[cfg(feature = "cluster")]

@@ -99,6 +99,11 @@ fn cluster() -> Schema {
         .with("owner", text().or_null())
         .with("term", count())
         .with("next", text().or_null());
+    let event = object()
+        .with("at", time())
+        .with("event", word(["joined", "left", "leader", "slots"]))
+        .with("node", text().or_null())
+        .with("slots", count().about("How many moved."));
     let memory = counts(&["slots", "entries", "bytes"]).with("frontier", time().or_null());
     object()
         .with("mode", word(["single", "cluster"]))
@@ -108,4 +113,5 @@ fn cluster() -> Schema {
         .with("slots", counts(&["total", "wanted", "unowned", "moving", "retired"]))
         .may("assignment", list(assigned).about("Only if the query says `slots=true`."))
         .may("memory", memory.about("What this machine has in memory of a shared timeline."))
+        .with("history", list(event).about("As this machine has seen it, newest first."))
 }

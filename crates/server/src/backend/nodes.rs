@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use punctual_model::ports::{ClusterView, Coordinator, CoordinatorError, Solo};
 use punctual_model::{GroupName, Timestamp};
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
 use crate::app::Broker;
+use crate::backend::history::{Event, History};
 use crate::tasks::Tasks;
 
 /// Tells the name under which this node is known at the moment.
@@ -35,6 +37,7 @@ pub(crate) struct Nodes {
     name: Name,
     memory: Option<Box<dyn Fn() -> Memory + Send + Sync>>,
     standing: Standing,
+    history: Arc<Mutex<History>>,
     /// How this node speaks with others, where there may be some.
     #[cfg(feature = "cluster")]
     pub(crate) link: Option<crate::backend::Link>,
@@ -55,6 +58,7 @@ impl Nodes {
             name: Arc::new(|| None),
             memory: None,
             standing,
+            history: Arc::default(),
             #[cfg(feature = "cluster")]
             link: None,
         }
@@ -69,7 +73,28 @@ impl Nodes {
         link: Option<crate::backend::Link>,
     ) -> Self {
         let memory: Box<dyn Fn() -> Memory + Send + Sync> = Box::new(memory);
-        Self { coordinator, shared: true, name, memory: Some(memory), standing, link }
+        let (memory, history) = (Some(memory), Arc::default());
+        Self { coordinator, shared: true, name, memory, standing, history, link }
+    }
+
+    /// From now on it is remembered what becomes of the cluster.
+    pub(crate) fn remember(&self, now: impl Fn() -> Timestamp + Send + Sync + 'static) {
+        if !self.shared {
+            return;
+        }
+        let (seen, history) = (Arc::downgrade(&self.coordinator), Arc::downgrade(&self.history));
+        let look = move || {
+            if let Some((coordinator, history)) = seen.upgrade().zip(history.upgrade()) {
+                history.lock().see(coordinator.view(), now());
+            }
+        };
+        look();
+        self.coordinator.listen(Arc::new(look));
+    }
+
+    /// What became of the cluster, the newest first.
+    pub(crate) fn history(&self) -> Vec<Event> {
+        self.history.lock().events().cloned().collect()
     }
 
     /// Everybody, as far as this node knows; `None` where one machine has everything.

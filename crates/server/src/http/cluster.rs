@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use punctual_api::request::Parameters;
 use punctual_api::stats::{
-    AssignedView, ClusterAsked, ClusterView, MemoryView, NodeView, SlotsView,
+    AssignedView, ClusterAsked, ClusterView, EventView, MemoryView, NodeView, SlotsView,
 };
 use punctual_api::{Code, Problem};
 use punctual_model::limits::JSON_DEPTH_MAX;
 use punctual_model::ports::{self, CoordinatorError};
 
-use crate::backend::Memory;
+use crate::backend::{Event, Memory};
 use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::call::Call;
@@ -95,6 +95,7 @@ fn single(shared: &Shared, with_slots: bool) -> ClusterView {
         slots: SlotsView { total: 1, wanted: 1, unowned: 0, moving: 0, retired: 0 },
         assignment: with_slots.then(|| vec![only]),
         memory: None,
+        history: Vec::new(),
     }
 }
 
@@ -146,6 +147,16 @@ fn several(shared: &Shared, seen: &ports::ClusterView, with_slots: bool) -> Clus
         slots,
         assignment: with_slots.then(|| seen.slots.iter().map(assigned).collect()),
         memory: shared.nodes.memory().map(memory),
+        history: shared.nodes.history().iter().map(event).collect(),
+    }
+}
+
+fn event(event: &Event) -> EventView {
+    EventView {
+        at: event.at.to_string(),
+        event: event.kind.word(),
+        node: event.node.as_deref().map(str::to_owned),
+        slots: event.slots,
     }
 }
 

@@ -85,6 +85,8 @@ impl Shared {
         let started = (broker.now(), Instant::now());
         let held_bytes_max = live.read().config.http.held_bytes_max;
         let backend = backend.clone();
+        let clock = broker.clone();
+        nodes.remember(move || clock.now());
         Self {
             broker,
             store_figures: Box::new(move || backend.figures()),

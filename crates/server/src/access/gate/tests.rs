@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use punctual_model::{GroupName, Timestamp};
+use http::HeaderValue;
+use punctual_model::GroupName;
 use punctual_testkit::forgetful::ForgetfulDisk;
 
 use super::*;

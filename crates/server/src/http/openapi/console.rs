@@ -36,7 +36,11 @@ pub(super) fn sign_out() -> Described {
 pub(super) fn live() -> Described {
     Described::new(TAG, "Figures once a second")
         .detail("Server-sent events without end: each `figures` has a `LiveFigures` as its data.")
-        .answers_content(StatusCode::OK, "Events.", vec![("text/event-stream", text())])
+        .answers_content(
+            StatusCode::OK,
+            "Events.",
+            vec![("text/event-stream", named("LiveFigures"))],
+        )
         .refused(QUERY)
 }
 
