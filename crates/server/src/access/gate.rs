@@ -5,6 +5,7 @@
 //! disk before they count here.
 
 mod claim;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +26,8 @@ use tokio::time::Instant;
 
 pub(crate) use self::claim::ScramClaim;
 use self::claim::false_salt;
+use self::tally::Tally;
+pub(crate) use self::tally::{AppCounts, AppIdentity};
 use crate::access::caller::{Caller, Known, Target, unauthenticated};
 use crate::access::facts::Facts;
 use crate::access::quota::{Cost, Meter};
@@ -65,6 +68,7 @@ pub(crate) struct App {
     record: ArcSwap<AppRecord>,
     gone: AtomicBool,
     meter: Meter,
+    tally: Tally,
     connections: AtomicU64,
 }
 
@@ -106,6 +110,7 @@ impl App {
             record: ArcSwap::from_pointee(record),
             gone: AtomicBool::new(false),
             meter: Meter::default(),
+            tally: Tally::default(),
             connections: AtomicU64::new(0),
         })
     }
