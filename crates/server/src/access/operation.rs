@@ -164,6 +164,7 @@ operations! {
     LegacySend:        Send     Content;
     LegacyCancel:      Cancel   Content;
     Stats:             Observe  Whole;
+    Trends:            Observe  Whole;
     Cluster:           Observe  Whole;
     PutCluster:        Admin    Whole;
     OpenApi:           Anybody  Open;

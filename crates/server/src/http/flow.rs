@@ -28,7 +28,7 @@ use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
     apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
-    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
+    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics, trends,
     transactions,
 };
 use crate::trace;
@@ -194,6 +194,7 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::LegacySend => legacy::send(call).await,
         Operation::LegacyCancel => legacy::cancel(call).await,
         Operation::Stats => stats::stats(call).await,
+        Operation::Trends => trends::show(call).await,
         Operation::Cluster => cluster::show(call).await,
         Operation::PutCluster => cluster::put(call).await,
         Operation::Metrics => metrics::show(call).await,

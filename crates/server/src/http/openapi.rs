@@ -140,6 +140,7 @@ fn describe(operation: Operation, numbers: &Numbers) -> Described {
         Operation::LegacySend => messages::legacy_send(),
         Operation::LegacyCancel => messages::legacy_cancel(),
         Operation::Stats => admin::stats(numbers),
+        Operation::Trends => admin::trends(numbers),
         Operation::Cluster => admin::cluster(),
         Operation::PutCluster => admin::put_cluster(),
         Operation::Metrics => admin::metrics(),

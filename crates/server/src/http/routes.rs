@@ -96,6 +96,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::POST,   "/delay/sendDelayMsg",                                         Operation::LegacySend),
     route(Method::POST,   "/delay/cancelDelayMsg",                                       Operation::LegacyCancel),
     route(Method::GET,    "/v1/stats",                                                   Operation::Stats),
+    route(Method::GET,    "/v1/trends",                                                  Operation::Trends),
     route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
     route(Method::PUT,    "/v1/cluster",                                                 Operation::PutCluster),
     route(Method::GET,    "/health/live",                                                Operation::Live),

@@ -33,6 +33,12 @@ pub(crate) struct AppIdentity {
     pub(crate) made: u64,
 }
 
+impl AppCounts {
+    pub(crate) const fn is_zero(&self) -> bool {
+        self.scheduled == 0 && self.bytes == 0 && self.refused == 0
+    }
+}
+
 impl AppIdentity {
     pub(crate) fn of(record: &AppRecord) -> Self {
         let made = if record.key.is_admin() { 0 } else { record.created.as_millis() };
