@@ -198,6 +198,19 @@ pub struct AppView {
     /// How long the secret before that counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_secret_until: Option<String>,
+    /// What it has sent since it was made.
+    pub totals: AppTotalsView,
+}
+
+/// What an app has sent since it was made; restarts do not matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AppTotalsView {
+    /// Messages that were stored.
+    pub scheduled: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Messages that a quota refused, each time.
+    pub refused: u64,
 }
 
 /// An app with its new secret, which is shown this once.

@@ -1,5 +1,7 @@
 //! Figures about the whole broker, and who makes it up.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::code::Code;
@@ -37,7 +39,7 @@ pub struct StatsView {
     pub retrying: u64,
     /// Messages in dead letter lists.
     pub dead_letters: u64,
-    /// What was counted since the start.
+    /// What was counted since the first start.
     pub totals: TotalsView,
     /// How late messages were delivered since the start.
     pub lateness: LatencyView,
@@ -118,7 +120,8 @@ pub struct RatesView {
     pub dead: f64,
 }
 
-/// What was counted since the start.
+/// What was counted since the broker was first started; restarts do not matter, and in a cluster all
+/// nodes count.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct TotalsView {
     /// Messages accepted.
@@ -186,6 +189,36 @@ pub struct GroupStatsView {
     pub retrying: u64,
     /// Dead letters.
     pub dead: u64,
+}
+
+/// How it went over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrendsView {
+    /// What one point covers: a duration.
+    pub interval: &'static str,
+    /// The oldest first.
+    pub points: Vec<TrendPointView>,
+}
+
+/// What ten minutes brought, and how they ended. What was not asked for is left out, and so is what is
+/// not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TrendPointView {
+    /// When they began, as RFC 3339.
+    pub at: String,
+    /// The figures by name.
+    #[serde(flatten)]
+    pub figures: BTreeMap<&'static str, TrendFigure>,
+}
+
+/// A figure of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum TrendFigure {
+    /// A number of messages, bytes or whatever else is counted.
+    Count(u64),
+    /// Milliseconds.
+    Millis(f64),
 }
 
 /// The machines that make up the broker.

@@ -281,6 +281,26 @@ pub struct TopicView {
     /// Number of pending messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
+    /// What was counted since it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<TopicTotalsView>,
+}
+
+/// What was counted of a topic since it was made; restarts do not matter.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct TopicTotalsView {
+    /// Messages accepted.
+    pub scheduled: u64,
+    /// Messages whose due time came.
+    pub fired: u64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Messages cancelled.
+    pub cancelled: u64,
+    /// Failed messages that came again.
+    pub retried: u64,
+    /// Messages that became dead letters.
+    pub dead: u64,
 }
 
 /// How much may wait for a group.

@@ -26,7 +26,7 @@ use crate::place::Placing;
 use crate::resume::Resume;
 use crate::rules::Rules;
 use crate::series::{self, Keeper};
-use crate::stats::{Counters, Stats};
+use crate::stats::{Counters, Stats, TopicCounts};
 use crate::time::BrokerTime;
 use crate::transaction::{self, DeskParts};
 use crate::watch::Watch;
@@ -265,6 +265,18 @@ impl<T: Timeline> Broker<T> {
         let mut stats = self.shared.counters.read(pending, self.shared.time.steps());
         stats.refused = self.refused_counts();
         stats
+    }
+
+    /// What was counted of each topic that there is, since the start.
+    #[must_use]
+    pub fn topic_counts(&self) -> Vec<(TopicId, TopicCounts)> {
+        self.shared.counters.topics.read(|topic| self.shared.topics.by_id(topic).is_some())
+    }
+
+    /// What was counted of one topic since the start.
+    #[must_use]
+    pub fn counts_of(&self, topic: TopicId) -> TopicCounts {
+        self.shared.counters.topics.read_one(topic)
     }
 
     /// How often the outlet has refused messages, by topic.

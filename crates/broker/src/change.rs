@@ -132,6 +132,7 @@ impl<T: Timeline> Broker<T> {
             .filter(|(_, id)| id.key.sequence.lane() == Lane::Retry)
             .map(|(place, id)| (place, *id))
             .collect();
+        let topics: Vec<TopicId> = ids.iter().map(|id| id.topic).collect();
         let mut plain = ids;
         plain.retain(|id| id.key.sequence.lane() == Lane::Message);
         let mut outcomes = match plain.is_empty() {
@@ -141,8 +142,12 @@ impl<T: Timeline> Broker<T> {
         for (place, id) in special {
             outcomes.insert(place, self.cancel_control(id).await?);
         }
-        let cancelled = outcomes.iter().filter(|o| **o == CancelOutcome::Cancelled).count();
-        self.shared.counters.cancelled.fetch_add(cancelled as u64, Ordering::Relaxed);
+        let outcomes_of = topics.into_iter().zip(&outcomes);
+        let cancelled = outcomes_of.filter(|(_, outcome)| **outcome == CancelOutcome::Cancelled);
+        let cancelled: Vec<TopicId> = cancelled.map(|(topic, _)| topic).collect();
+        let counters = &self.shared.counters;
+        counters.cancelled.fetch_add(cancelled.len() as u64, Ordering::Relaxed);
+        counters.topics.note_each(cancelled.into_iter(), |of| &of.cancelled);
         Ok(outcomes)
     }
 
@@ -163,7 +168,7 @@ impl<T: Timeline> Broker<T> {
             let order = Order::Cancel { id, expected: Some(entry.key) };
             match self.shared.timeline.revise(vec![order]).await? {
                 Revised::Done(_) => {
-                    self.shared.counters.cancelled.fetch_add(1, Ordering::Relaxed);
+                    self.shared.counters.withdrawn(id.topic, 1);
                     return Ok(());
                 }
                 Revised::Refused { reason, .. } => match reason {

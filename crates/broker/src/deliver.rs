@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use punctual_model::Basis;
 use punctual_model::ports::{Armed, Outlet, StoreError, Timeline, Topics};
+use punctual_model::{Basis, Lane, TopicId};
 
 use crate::aside::Aside;
 use crate::group::Consumers;
@@ -110,6 +110,7 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
         if self.stage == Stage::Fired && !self.batch.is_empty() {
             self.timeline.claim(&mut self.batch).await?;
             self.counters.fired.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+            self.counters.topics.note_each(sent_to(&self.batch), |of| &of.fired);
             self.stage = Stage::Claimed;
         }
         if self.batch.is_empty() {
@@ -170,7 +171,14 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
             tell_fired(watch, batch, name, times, |armed| lateness(armed, done));
         }
         self.counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.counters.topics.note_each(sent_to(batch), |of| &of.delivered);
     }
+}
+
+/// The topics of messages that were sent to them, and not moved there by the broker.
+fn sent_to(batch: &[Armed]) -> impl Iterator<Item = TopicId> {
+    let sent = batch.iter().filter(|armed| armed.key.sequence.lane() == Lane::Message);
+    sent.map(|armed| armed.topic)
 }
 
 /// How long after its due time a message is out, by the clock that its time is measured with.

@@ -46,5 +46,5 @@ pub use lookup::{Filter, OWN_ID_HEADER, Report, SERIES_HEADER};
 pub use place::CATCH_UP_HEADER;
 pub use produce::{Cancel, Produce, ProduceError, Produced, Producing};
 pub use schedule::{Invalid, Request, ScheduleError, Scheduled, When};
-pub use stats::Stats;
+pub use stats::{Stats, TopicCounts};
 pub use virtual_time::{MoveError, Moved};

@@ -242,9 +242,11 @@ impl<T: Timeline> Producing<T> {
             let count = usize::try_from(stays).unwrap_or(usize::MAX);
             shared.consumers.appended(topic.id, partition, count);
             let counters = &shared.counters;
-            counters.scheduled.fetch_add(stays + deltas.len() as u64, Ordering::Relaxed);
+            counters.accepted(topic.id, stays + deltas.len() as u64);
             counters.fired.fetch_add(stays, Ordering::Relaxed);
             counters.delivered.fetch_add(stays, Ordering::Relaxed);
+            counters.topics.note(topic.id, |of| &of.fired, stays);
+            counters.topics.note(topic.id, |of| &of.delivered, stays);
             let scheduled: Vec<Scheduled> = ids.into_iter().map(Scheduled::new).collect();
             acceptance.done(&scheduled, || shared.time.read().wall);
         }

@@ -6,7 +6,6 @@
 mod orders;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use punctual_model::ports::{OnConflict, StoreError, Timeline, Topic, TopicError};
 use punctual_model::{
@@ -220,7 +219,7 @@ impl<T: Timeline> Broker<T> {
         }
         let count = entries.len() as u64;
         let ids = self.shared.timeline.schedule(entries).await?;
-        self.shared.counters.scheduled.fetch_add(count, Ordering::Relaxed);
+        self.shared.counters.accepted(topic.id, count);
         let scheduled: Vec<Scheduled> = ids.into_iter().map(Scheduled::new).collect();
         acceptance.done(&scheduled, || self.shared.time.read().wall);
         Ok(scheduled)

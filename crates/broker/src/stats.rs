@@ -1,11 +1,14 @@
 //! What the broker counts.
 
+mod topics;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use punctual_model::{Buckets, Histogram, TopicId, TopicName};
 
+pub use self::topics::{ByTopic, TopicCounters, TopicCounts};
 use crate::group::Reason;
 
 /// Upper bounds of the lateness buckets, in microseconds.
@@ -37,6 +40,8 @@ pub struct Counters {
     pub dead: [AtomicU64; Reason::ALL.len()],
     /// How often messages were refused by the outlet, by topic.
     pub refused: RefusedCounts,
+    /// The same for each topic by itself.
+    pub topics: ByTopic,
     /// How late messages were delivered.
     pub lateness: Histogram,
 }
@@ -88,6 +93,7 @@ impl Default for Counters {
             retries: AtomicU64::new(0),
             dead: Default::default(),
             refused: RefusedCounts::default(),
+            topics: ByTopic::default(),
             lateness: Histogram::new(&LATENESS_BOUNDS_MICROS),
         }
     }
@@ -126,8 +132,27 @@ pub struct Stats {
 }
 
 impl Counters {
-    /// So many messages have become dead letters.
-    pub(crate) fn died(&self, reason: Reason, count: u64) {
+    /// So many messages of a topic were accepted.
+    pub(crate) fn accepted(&self, topic: TopicId, count: u64) {
+        self.scheduled.fetch_add(count, Ordering::Relaxed);
+        self.topics.note(topic, |of| &of.scheduled, count);
+    }
+
+    /// So many messages of a topic were withdrawn.
+    pub(crate) fn withdrawn(&self, topic: TopicId, count: u64) {
+        self.cancelled.fetch_add(count, Ordering::Relaxed);
+        self.topics.note(topic, |of| &of.cancelled, count);
+    }
+
+    /// So many failed messages of a topic come again.
+    pub(crate) fn comes_again(&self, topic: TopicId, count: u64) {
+        self.retries.fetch_add(count, Ordering::Relaxed);
+        self.topics.note(topic, |of| &of.retried, count);
+    }
+
+    /// So many messages of a topic have become dead letters.
+    pub(crate) fn died(&self, topic: TopicId, reason: Reason, count: u64) {
+        self.topics.note(topic, |of| &of.dead, count);
         let mut counters = Reason::ALL.into_iter().zip(&self.dead);
         if let Some((_, counter)) = counters.find(|(of, _)| *of == reason) {
             counter.fetch_add(count, Ordering::Relaxed);

@@ -34,6 +34,7 @@ mod listing;
 mod counting;
 mod purge;
 mod documents;
+mod trends;
 #[cfg(test)]
 mod tests;
 

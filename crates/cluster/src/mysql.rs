@@ -25,6 +25,7 @@ mod listing;
 mod counts;
 mod purge;
 mod documents;
+mod trends;
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,6 +9,7 @@ mod coordinator;
 mod orders;
 mod outlet;
 mod records;
+mod trends;
 
 use std::fmt;
 use std::future::Future;
@@ -31,6 +32,7 @@ pub use coordinator::{
 pub use orders::{Done, Forecast, OnConflict, Order, Refusal, Revised};
 pub use outlet::{Fate, Outlet, Told, Untaken};
 pub use records::{Append, AppendError, Appended, Records, Slice, SliceError, SliceFile, Stamped};
+pub use trends::{Keeping, POINT_SPAN, POINTS_KEPT, StoredPoint, Trends};
 
 /// Everything that is still to come, durable.
 ///

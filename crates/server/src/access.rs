@@ -26,11 +26,13 @@ pub(crate) use caller::{Caller, Charged, Target};
 pub(crate) use connection::Connection;
 pub(crate) use facts::Facts;
 pub(crate) use files::{AppFiles, TOKEN};
-pub(crate) use gate::{AppError, Auth, COOKIE_NAME, FirstToken, Gate, ScramClaim, SignedIn};
+pub(crate) use gate::{
+    AppCounts, AppError, AppIdentity, Auth, COOKIE_NAME, FirstToken, Gate, ScramClaim, SignedIn,
+};
 pub(crate) use grant::{Grant, Pattern};
 pub(crate) use operation::{Operation, Permission, Rule, Scope};
 pub(crate) use own::{checks_for, has_transaction, own_message, own_transaction};
-pub(crate) use quota::{Cost, Quotas};
+pub(crate) use quota::{Cost, Quotas, Sending};
 pub(crate) use record::{AppKey, AppRecord, KEY_CHARS_MAX as APP_KEY_CHARS_MAX, NewSecret};
 pub(crate) use scram::{ScramHash, ScramKeys};
 pub(crate) use session::SESSION_TIME;

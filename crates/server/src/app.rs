@@ -45,6 +45,7 @@ use crate::push::{self, Connector, TrustError};
 use crate::tasks::{BrokenOff, Tasks};
 use crate::tls::TlsError;
 use crate::trace::Traces;
+use crate::trends::{Keeper, KeeperParts, Kept, Looking, TrendFiles};
 use crate::virtual_time;
 
 /// The broker of this server.
@@ -161,7 +162,7 @@ pub async fn serve(
     let given = Given { config: config.clone(), clock: Arc::clone(&clock), watch: traces.watch() };
     let opening = Box::pin(open_any(given, &listeners, &tasks));
     let Some(opened) = unless(shutdown.as_mut(), opening).await else { return Ok(()) };
-    let Opened { backend, nodes, broker, audit, gate, cluster } = opened?;
+    let Opened { backend, nodes, broker, audit, gate, cluster, kept } = opened?;
     follow(&live, &broker, &connector, &gate);
     let asking = push::Asking {
         broker: broker.clone(),
@@ -172,7 +173,15 @@ pub async fn serve(
     };
     asking.start();
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
-    let (own, known) = (tasks.clone(), (&live, audit, gate, traces));
+    let looking = Looking {
+        broker: broker.clone(),
+        gate: gate.clone(),
+        backend: backend.clone(),
+        memory: nodes.memory_teller(),
+        data: config.store.data.clone(),
+    };
+    let trends = keep_figures(kept, looking, &tasks).await?;
+    let (own, known) = (tasks.clone(), (&live, audit, gate, traces, Arc::clone(&trends)));
     let shared = Arc::new(Shared::new(broker.clone(), (&backend, nodes), pushed, own, known));
     listeners.serve(&shared, cluster);
     if config.virtual_time.is_some() {
@@ -202,6 +211,8 @@ pub async fn serve(
     let closing = move || {
         broker.stop();
         closed.close();
+        // Nothing is counted any more.
+        trends.save();
         if let Err(error) = virtual_time::mark(&config, broker.now()) {
             warn!(%error, "the time of this virtual clock is not remembered");
         }
@@ -209,6 +220,23 @@ pub async fn serve(
     tasks.blocking(closing).await?;
     backend.leave().await;
     outcome
+}
+
+/// Goes on with the figures of earlier starts.
+async fn keep_figures(
+    kept: Kept,
+    looking: Looking,
+    tasks: &Tasks,
+) -> Result<Arc<Keeper>, ServeError> {
+    let (handle, clock) = (Handle::current(), looking.broker.clone());
+    let parts = KeeperParts {
+        kept,
+        look: Box::new(move || looking.look()),
+        now: Box::new(move || clock.now()),
+    };
+    let trends = Arc::new(tasks.blocking(move || Keeper::open(parts, handle)).await?);
+    trends.start(tasks);
+    Ok(trends)
 }
 
 /// What a server is opened with.
@@ -279,6 +307,7 @@ struct Opened {
     audit: Arc<AuditRecord>,
     gate: Gate,
     cluster: ClusterId,
+    kept: Kept,
 }
 
 /// Opens the store and starts the broker over it. Blocks on the disk.
@@ -298,9 +327,11 @@ fn open(given: Given, handle: &Handle) -> Result<Opened, ServeError> {
     let options = options(config, &audit, watch);
     let (broker, backend) = start(config, options, (engine, clock), handle)?;
     let cluster = ClusterId::open(&*disk).map_err(unusable)?;
+    let files = TrendFiles::open(Arc::clone(&disk)).map_err(unusable)?;
+    let kept = Kept::of_machine(files, handle);
     let gate = gate(config, disk, &broker).map_err(unusable)?;
     let nodes = Nodes::single(Box::new(|| Ok(())));
-    Ok(Opened { backend, nodes, broker, audit, gate, cluster })
+    Ok(Opened { backend, nodes, broker, audit, gate, cluster, kept })
 }
 
 fn engine_options(config: &Config) -> punctual_engine::Options {

@@ -53,6 +53,7 @@ mod figures;
 pub(crate) use self::figures::Pulse;
 mod session;
 mod console;
+mod trends;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod internal;

@@ -14,6 +14,7 @@ mod backend;
 pub mod app;
 mod access;
 mod audit;
+mod trends;
 mod consuming;
 mod shown;
 mod machine;

@@ -80,6 +80,10 @@ fn app(bounds: &Bounds) -> Schema {
         .may("bytes_per_second", count())
         .may("pending", count())
         .may("connections", count());
+    let totals = object()
+        .with("scheduled", count())
+        .with("bytes", count())
+        .with("refused", count().about("Messages that a quota refused."));
     object()
         .with("key", text())
         .with("enabled", truth())
@@ -89,6 +93,7 @@ fn app(bounds: &Bounds) -> Schema {
         .with("created", time())
         .may("rotated", time())
         .may("old_secret_until", time())
+        .with("totals", totals.about("What it has sent since it was made."))
 }
 
 fn issued(bounds: &Bounds) -> Schema {

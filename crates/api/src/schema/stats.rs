@@ -8,6 +8,7 @@ pub(super) fn components() -> Named {
     vec![
         ("Stats", stats()),
         ("LiveFigures", live()),
+        ("Trends", trends()),
         ("Cluster", cluster()),
         ("ClusterAsked", asked),
     ]
@@ -49,6 +50,36 @@ fn live() -> Schema {
     .with("memory_bytes", count().or_null())
 }
 
+/// Figures of points that are whole numbers.
+const TREND_COUNTS: [&str; 15] = [
+    "scheduled",
+    "fired",
+    "delivered",
+    "acked",
+    "cancelled",
+    "retried",
+    "dead",
+    "pending",
+    "bytes",
+    "refused",
+    "entries",
+    "slots",
+    "memory_bytes",
+    "store_bytes",
+    "disk_free_bytes",
+];
+
+fn trends() -> Schema {
+    let millis = || number(0.0, f64::MAX);
+    let point = object().with("at", time().about("When the ten minutes began."));
+    let point = TREND_COUNTS.iter().fold(point, |point, name| point.may(name, count()));
+    let point = point.may("journal_p99_ms", millis()).may("lateness_p99_ms", millis());
+    object().with("interval", span()).with(
+        "points",
+        list(point).about("The oldest first; points without anything are left out."),
+    )
+}
+
 fn counts(names: &[&str]) -> Schema {
     names.iter().fold(object(), |shape, name| shape.with(name, count()))
 }
@@ -75,7 +106,7 @@ fn stats() -> Schema {
     .with("uptime", span())
     .with("version", text())
     .with("virtual", truth())
-    .with("totals", totals.about("Since the start."))
+    .with("totals", totals.about("Since the first start; restarts do not matter."))
     .with("lateness", latency().about("How late messages were delivered, since the start."))
     .with("journal_sync", latency())
     .with("memory_bytes", count().or_null())

@@ -71,6 +71,11 @@ fn change(bounds: &Bounds) -> Schema {
         .example(json!({"partitions": 8, "retention": "7d", "overflow": "refuse", "max_backlog": 100_000}))
 }
 
+fn totals() -> Schema {
+    let names = ["scheduled", "fired", "delivered", "cancelled", "retried", "dead"];
+    names.iter().fold(object(), |shape, name| shape.with(name, count()))
+}
+
 fn topic() -> Schema {
     object()
         .with("name", text())
@@ -92,6 +97,7 @@ fn topic() -> Schema {
             "pending",
             count().about("How many messages are pending; only where one is asked for."),
         )
+        .may("totals", totals().about("What was counted since it was made."))
 }
 
 fn check_policy() -> Schema {

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -238,7 +237,7 @@ impl<T: Timeline> Runner<'_, T> {
         let count = done.len() as u64;
         self.worker.note(|progress| progress.done += count);
         if self.worker.job.bulk.work == BulkWork::Cancel {
-            self.broker.shared.counters.cancelled.fetch_add(count, Ordering::Relaxed);
+            self.broker.shared.counters.withdrawn(self.worker.job.topic.id, count);
         }
     }
 

@@ -1,7 +1,6 @@
 //! The handle of one group.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_executor::block_on;
@@ -213,10 +212,10 @@ impl Consumer {
         let entry = moved(topic, due, failed.message, &history);
         block_on(core.groups.apply(Vec::new(), vec![entry]))?;
         if let Some(reason) = reason {
-            core.counters.died(reason, 1);
+            core.counters.died(group.topic, reason, 1);
             return Ok(RetryOutcome::Dead);
         }
-        core.counters.retries.fetch_add(1, Ordering::Relaxed);
+        core.counters.comes_again(group.topic, 1);
         Ok(RetryOutcome::Requeued(due))
     }
 

@@ -83,6 +83,7 @@ impl Running {
 
     fn acked<T>(&self, held: &[(Place, Lease, Mark)], result: &Result<T, StoreError>) {
         let mut state = self.state.lock();
+        let topic = state.group.topic;
         let now = self.core.time.read();
         let mut ready = 0;
         for (place, lease, _) in held {
@@ -97,7 +98,9 @@ impl Running {
         self.waiters.wake(ready);
         self.holders.wake_all();
         if result.is_ok() {
-            self.core.counters.acked.fetch_add(held.len() as u64, Ordering::Relaxed);
+            let count = held.len() as u64;
+            self.core.counters.acked.fetch_add(count, Ordering::Relaxed);
+            self.core.counters.topics.note(topic, |of| &of.acked, count);
         }
     }
 
@@ -330,6 +333,7 @@ impl Running {
     /// Lets messages go where they were to go, or back to where they were.
     fn move_on(&self, batch: &[(Work, Fate)], settled: bool, refused: Option<Refused>) {
         let mut state = self.state.lock();
+        let topic = state.group.topic;
         let now = self.core.time.read();
         let (time, mut ready) = (now.timestamp(), 0);
         for (Work { place, lease, open }, fate) in batch {
@@ -358,16 +362,14 @@ impl Running {
         self.waiters.wake(ready);
         self.holders.wake_all();
         if settled {
-            batch.iter().for_each(|(_, fate)| self.count(*fate));
+            batch.iter().for_each(|(_, fate)| self.count(topic, *fate));
         }
     }
 
-    fn count(&self, fate: Fate) {
+    fn count(&self, topic: TopicId, fate: Fate) {
         match fate {
-            Fate::Stay(_) | Fate::Retry(_) => {
-                self.core.counters.retries.fetch_add(1, Ordering::Relaxed);
-            }
-            Fate::Dead(reason) => self.core.counters.died(reason, 1),
+            Fate::Stay(_) | Fate::Retry(_) => self.core.counters.comes_again(topic, 1),
+            Fate::Dead(reason) => self.core.counters.died(topic, reason, 1),
         }
     }
 

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use punctual_model::ports::{
     Done, OnConflict, Order, Refusal, Revised, StoreError, Timeline, Topic,
@@ -153,11 +152,15 @@ impl<T: Timeline> Broker<T> {
         places: &[usize],
         firsts: &HashMap<usize, usize>,
     ) -> Result<Vec<Scheduled>, ScheduleError> {
-        let stored = done.iter().filter(|done| match done {
-            Done::Stored(id) => id.key.sequence.lane() == Lane::Message,
-            Done::Known(_) | Done::Moved(_) | Done::Cancelled | Done::Nothing => false,
-        });
-        self.shared.counters.scheduled.fetch_add(stored.count() as u64, Ordering::Relaxed);
+        let stored = |done: &Done| match done {
+            Done::Stored(id) => Some(*id).filter(|id| id.key.sequence.lane() == Lane::Message),
+            Done::Known(_) | Done::Moved(_) | Done::Cancelled | Done::Nothing => None,
+        };
+        let stored: Vec<MessageId> = done.iter().filter_map(stored).collect();
+        // A batch is for one topic.
+        if let Some(first) = stored.first() {
+            self.shared.counters.accepted(first.topic, stored.len() as u64);
+        }
         let mut scheduled = Vec::with_capacity(places.len() + firsts.len());
         let mut last = None;
         for (done, place) in done.iter().zip(places) {

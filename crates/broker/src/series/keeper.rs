@@ -236,7 +236,7 @@ impl<T: Timeline> Keeper<T> {
                 Revised::Done(done) => {
                     let cancelled = done.iter().skip(1).filter(|done| **done == Done::Cancelled);
                     let cancelled = cancelled.count() as u64;
-                    self.shared.counters.cancelled.fetch_add(cancelled, Ordering::Relaxed);
+                    self.shared.counters.withdrawn(id.topic, cancelled);
                     return Ok(CancelOutcome::Cancelled);
                 }
                 Revised::Refused { reason: Refusal::Ended(state), .. } => return Ok(ended(state)),
@@ -298,7 +298,7 @@ impl<T: Timeline> Keeper<T> {
         match revised {
             Revised::Done(done) => {
                 let made = done.iter().filter(|done| matches!(done, Done::Stored(_))).count();
-                self.shared.counters.scheduled.fetch_add(made as u64, Ordering::Relaxed);
+                self.shared.counters.accepted(armed.topic, made as u64);
             }
             // Cancelled or changed meanwhile: whoever did that has decided what comes next.
             Revised::Refused { reason, .. } => {

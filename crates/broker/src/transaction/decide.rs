@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 
 use punctual_model::ports::{Order, PendingEntry, Revised, StoreError, Timeline};
-use punctual_model::{Changed, Entry, MessageId, Parked, Span, State, Timestamp, limits};
+use punctual_model::{Changed, Entry, MessageId, Parked, Span, State, Timestamp, TopicId, limits};
 
 use super::desk::{Desk, Inner};
 use super::record::Stored;
@@ -77,7 +77,7 @@ impl<T: Timeline> Inner<T> {
                 return Err(DecideError::AlreadyDecided(state));
             }
             let halves = self.open_halves(&stored).await?;
-            let count = halves.len() as u64;
+            let topics: Vec<TopicId> = halves.iter().map(|half| half.id.topic).collect();
             let now = self.time.read();
             stored.record.state = decision;
             stored.record.ready_since = None;
@@ -91,7 +91,8 @@ impl<T: Timeline> Inner<T> {
             if let Revised::Done(_) = self.timeline.revise(orders).await? {
                 self.ready.remove(id);
                 if decision == TransactionState::RolledBack {
-                    self.counters.cancelled.fetch_add(count, Ordering::Relaxed);
+                    self.counters.cancelled.fetch_add(topics.len() as u64, Ordering::Relaxed);
+                    self.counters.topics.note_each(topics.into_iter(), |of| &of.cancelled);
                 }
                 return Ok(self.shown(&stored));
             }

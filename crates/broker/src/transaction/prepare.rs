@@ -141,6 +141,8 @@ impl<T: Timeline> Inner<T> {
             && let [id, messages @ ..] = &stored[..]
         {
             self.counters.scheduled.fetch_add(messages.len() as u64, Ordering::Relaxed);
+            let topics = messages.iter().map(|id| id.topic);
+            self.counters.topics.note_each(topics, |of| &of.scheduled);
             let (state, messages) = (TransactionState::Prepared, messages.to_vec());
             return Ok(Prepared { id: *id, state, duplicate: false, messages });
         }

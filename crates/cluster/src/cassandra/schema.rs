@@ -10,6 +10,8 @@
 //! name          ((topic, name))                   whose name an own id is
 //! counted, total                                  counters for forecasts
 //! document      ((kind), name)                    what all nodes share
+//! figures       ((kind), node)                    what each node has counted
+//! trend         ((day), starts_at, node)          what ten minutes brought on each node
 //! archive       ((topic, day), due, sequence)     what has ended, where it is kept for good
 //! ```
 //!
@@ -70,6 +72,13 @@ const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS KS.archive (topic int, day bigint, due bigint, sequence bigint, \
      part smallint, first_due bigint, first_sequence bigint, state tinyint, ended_at bigint, \
      content blob, PRIMARY KEY ((topic, day), due, sequence)) WITH compaction = \
+     {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS', \
+     'compaction_window_size': '1'}",
+    "CREATE TABLE IF NOT EXISTS KS.figures (kind text, node text, content blob, \
+     PRIMARY KEY (kind, node))",
+    // Twice as long as points are kept: what nobody was there to remove goes by itself.
+    "CREATE TABLE IF NOT EXISTS KS.trend (day bigint, starts_at bigint, node text, content blob, \
+     PRIMARY KEY (day, starts_at, node)) WITH default_time_to_live = 1209600 AND compaction = \
      {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS', \
      'compaction_window_size': '1'}",
 ];

@@ -133,6 +133,12 @@ statements! {
     archive: Write = "INSERT INTO KS.archive (topic, day, due, sequence, part, first_due, \
         first_sequence, state, ended_at, content) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
         USING TIMESTAMP ?";
+    figures_put: Write = "INSERT INTO KS.figures (kind, node, content) VALUES (?, ?, ?)";
+    figures: Read = "SELECT node, content FROM KS.figures WHERE kind = ?";
+    trend_put: Write = "INSERT INTO KS.trend (day, starts_at, node, content) VALUES (?, ?, ?, ?)";
+    trend: Read = "SELECT starts_at, node, content FROM KS.trend WHERE day = ? \
+        AND starts_at >= ? AND starts_at < ?";
+    trend_drop: Write = "DELETE FROM KS.trend WHERE day = ?";
 }
 
 async fn prepare(
@@ -174,6 +180,8 @@ mod tests {
         ("KS.total", &["lane", "shard"]),
         ("KS.document", &["kind"]),
         ("KS.archive", &["topic", "day"]),
+        ("KS.figures", &["kind"]),
+        ("KS.trend", &["day"]),
     ];
 
     #[test]

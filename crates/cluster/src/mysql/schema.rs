@@ -21,7 +21,11 @@ const NO_SUCH_TABLE: u16 = 1146;
 
 fn migrator() -> Migrator {
     let first = include_str!("../../migrations/mysql/0001_slots.sql").into_sql_str();
-    let migrations = vec![Migration::new(1, "slots".into(), MigrationType::Simple, first, true)];
+    let second = include_str!("../../migrations/mysql/0002_trends.sql").into_sql_str();
+    let migrations = vec![
+        Migration::new(1, "slots".into(), MigrationType::Simple, first, true),
+        Migration::new(2, "trends".into(), MigrationType::Simple, second, true),
+    ];
     let mut migrator = Migrator::with_migrations(migrations);
     migrator.dangerous_set_table_name(TABLE);
     // Its own lock waits for ever on some servers and not at all on others.

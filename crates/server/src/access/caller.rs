@@ -93,11 +93,13 @@ impl Caller {
     pub(crate) fn charge(&self, cost: Cost) -> Result<Charged, Problem> {
         self.still_stands()?;
         match self {
-            Self::Local | Self::Nobody => Ok(Charged(None)),
-            Self::App(known) => known
-                .gate
-                .charge(&known.app, cost)
-                .map(|counted| Charged(counted.then(|| (Arc::clone(&known.app), cost.messages)))),
+            Self::Local | Self::Nobody => Ok(Charged::default()),
+            Self::App(known) => {
+                let charged = known.gate.charge(&known.app, cost);
+                let counted = charged.map_err(|problem| known.refused(cost, problem))?;
+                let under_way = if counted { cost.messages } else { 0 };
+                Ok(Charged { app: Some(Arc::clone(&known.app)), cost, under_way })
+            }
         }
     }
 
@@ -112,9 +114,11 @@ impl Caller {
         pending: u64,
     ) -> Result<(Charged, Duration), Problem> {
         self.still_stands()?;
-        let Self::App(known) = self else { return Ok((Charged(None), Duration::ZERO)) };
-        let (counted, pause) = known.gate.charge_on_credit(&known.app, cost, pending)?;
-        Ok((Charged(counted.then(|| (Arc::clone(&known.app), pending))), pause))
+        let Self::App(known) = self else { return Ok((Charged::default(), Duration::ZERO)) };
+        let charged = known.gate.charge_on_credit(&known.app, cost, pending);
+        let (counted, pause) = charged.map_err(|problem| known.refused(cost, problem))?;
+        let under_way = if counted { pending } else { 0 };
+        Ok((Charged { app: Some(Arc::clone(&known.app)), cost, under_way }, pause))
     }
 
     /// How long the caller has to pause for what it sent on credit, on whatever connection.
@@ -147,6 +151,14 @@ impl Known {
     fn may(&self, permission: Permission, target: Target<'_>) -> bool {
         self.app.stands() && self.gate.grants(&self.app, permission, target)
     }
+
+    /// Counts what a quota has refused.
+    fn refused(&self, cost: Cost, problem: Problem) -> Problem {
+        if problem.code == Code::QuotaExceeded {
+            self.app.refused(cost.messages);
+        }
+        problem
+    }
 }
 
 /// The refusal of whoever has not said who they are, whatever was wrong about it.
@@ -157,13 +169,32 @@ pub(crate) fn unauthenticated() -> Problem {
 
 /// Something that was let in, and is under way until this is dropped.
 #[must_use = "what was let in is under way until this is dropped"]
-#[derive(Debug)]
-pub(crate) struct Charged(Option<(Arc<App>, u64)>);
+#[derive(Debug, Default)]
+pub(crate) struct Charged {
+    app: Option<Arc<App>>,
+    cost: Cost,
+    /// Messages that count as pending meanwhile.
+    under_way: u64,
+}
+
+impl Charged {
+    /// All of it was stored.
+    pub(crate) fn stored(&self) {
+        self.stored_part(self.cost);
+    }
+
+    /// So much of it was stored and was not known before.
+    pub(crate) fn stored_part(&self, cost: Cost) {
+        if let Some(app) = &self.app {
+            app.stored(cost);
+        }
+    }
+}
 
 impl Drop for Charged {
     fn drop(&mut self) {
-        if let Some((app, messages)) = self.0.take() {
-            app.answered(messages);
+        if let Some(app) = self.app.take().filter(|_| self.under_way > 0) {
+            app.answered(self.under_way);
         }
     }
 }

@@ -7,6 +7,7 @@
 mod token;
 mod browser;
 mod claim;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +29,8 @@ use tokio::time::Instant;
 pub(crate) use self::browser::{COOKIE_NAME, SignedIn};
 pub(crate) use self::claim::ScramClaim;
 use self::claim::false_salt;
+use self::tally::Tally;
+pub(crate) use self::tally::{AppCounts, AppIdentity};
 use self::token::{bearer, split};
 use crate::access::caller::{Caller, Known, Target, unauthenticated};
 use crate::access::facts::Facts;
@@ -80,6 +83,7 @@ pub(crate) struct App {
     record: ArcSwap<AppRecord>,
     gone: AtomicBool,
     meter: Meter,
+    tally: Tally,
     connections: AtomicU64,
 }
 
@@ -121,6 +125,7 @@ impl App {
             record: ArcSwap::from_pointee(record),
             gone: AtomicBool::new(false),
             meter: Meter::default(),
+            tally: Tally::default(),
             connections: AtomicU64::new(0),
         })
     }

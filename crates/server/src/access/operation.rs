@@ -170,6 +170,7 @@ operations! {
     LegacySend:        Send     Content;
     LegacyCancel:      Cancel   Content;
     Stats:             Observe  Whole;
+    Trends:            Observe  Whole;
     Cluster:           Observe  Whole;
     PutCluster:        Admin    Whole;
     LiveFigures:       Observe  Whole;

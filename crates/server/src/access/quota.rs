@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use punctual_api::{Code, Problem};
+use punctual_broker::{Request, Scheduled};
 use punctual_model::Message;
 use tokio::time::Instant;
 
@@ -42,10 +43,41 @@ pub(crate) struct Cost {
 impl Cost {
     /// What these messages cost.
     pub(crate) fn of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
-        messages.into_iter().fold(Self::default(), |cost, message| Self {
-            messages: cost.messages + 1,
-            bytes: cost.bytes.saturating_add(message.weight() as u64),
-        })
+        let add = |cost: Self, message: &Message| cost.plus(1, message.weight() as u64);
+        messages.into_iter().fold(Self::default(), add)
+    }
+
+    /// So much more.
+    pub(crate) const fn plus(self, messages: u64, bytes: u64) -> Self {
+        Self { messages: self.messages + messages, bytes: self.bytes.saturating_add(bytes) }
+    }
+}
+
+/// What messages cost, for whoever learns only later which of them were new.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    pub(crate) cost: Cost,
+    /// The bytes of each, where one of them has a name and may be known already.
+    bytes: Vec<u64>,
+}
+
+impl Sending {
+    /// What these cost.
+    pub(crate) fn of(requests: &[Request]) -> Self {
+        let cost = Cost::of(requests.iter().map(|request| &request.message));
+        let has_names = requests.iter().any(|request| request.own_id.is_some());
+        let weigh = |request: &Request| request.message.weight() as u64;
+        let bytes = if has_names { requests.iter().map(weigh).collect() } else { Vec::new() };
+        Self { cost, bytes }
+    }
+
+    /// What those cost that were new, by what was answered.
+    pub(crate) fn new_ones(&self, answers: &[Scheduled]) -> Cost {
+        if self.bytes.is_empty() {
+            return self.cost;
+        }
+        let new = answers.iter().zip(&self.bytes).filter(|(answer, _)| !answer.duplicate);
+        new.fold(Cost::default(), |cost, (_, bytes)| cost.plus(1, *bytes))
     }
 }
 

@@ -16,7 +16,7 @@ use punctual_cluster::store::{Documents, SlotStore};
 use punctual_cluster::timeline::{SlotTimeline, TimelineOptions};
 use punctual_engine::disk::{Disk, RealDisk};
 use punctual_model::Clock;
-use punctual_model::ports::{Coordinator, Groups, Node, Solo, Topics};
+use punctual_model::ports::{Coordinator, Groups, Node, Solo, Topics, Trends};
 use tokio::runtime::Handle;
 
 use super::outlet::{self, Kafka};
@@ -33,6 +33,7 @@ use crate::config::{
 };
 use crate::kafka::ClusterId;
 use crate::tasks::Tasks;
+use crate::trends::Kept;
 
 /// Says that somebody uses the directory.
 const LOCK: &str = "LOCK";
@@ -109,7 +110,7 @@ async fn open_cassandra(options: CassandraOptions) -> Result<CassandraStore, Fai
 }
 
 /// Puts the broker on a store that is there.
-async fn over<S: SlotStore + Documents>(
+async fn over<S: SlotStore + Documents + Trends>(
     given: Given,
     http: SocketAddr,
     store: S,
@@ -127,6 +128,12 @@ async fn over<S: SlotStore + Documents>(
             let opening = AppDocuments::open(Arc::clone(&store), handle.clone());
             let passes = |error: &io::Error| error.kind() != io::ErrorKind::InvalidData;
             async move { opening.await.map_err(|error| passing(passes(&error), error)) }
+        })
+        .await?;
+    let kept = waiting
+        .until("the figures of the cluster", || {
+            let reading = Kept::of_cluster(Arc::clone(&store) as Arc<dyn Trends>);
+            async { reading.await.map_err(|error| passing(true, error)) }
         })
         .await?;
     let joined = join(&given.config, http, Arc::clone(&given.clock), &handle)?;
@@ -147,7 +154,7 @@ async fn over<S: SlotStore + Documents>(
         tasks: handle.clone(),
         patience: given.config.cluster.patience,
     });
-    let base = Base { timeline: Arc::new(routed), topics, joined, peers };
+    let base = Base { timeline: Arc::new(routed), topics, joined, peers, kept };
     // Threads are started and files written, which may block.
     let records = apps.1;
     let apps = apps.0;
@@ -252,6 +259,7 @@ struct Base {
     topics: Arc<SharedTopics>,
     joined: Joined,
     peers: Arc<HttpPeers>,
+    kept: Kept,
 }
 
 type Apps = (crate::access::AppStore, Vec<crate::access::AppRecord>);
@@ -259,7 +267,7 @@ type Apps = (crate::access::AppStore, Vec<crate::access::AppRecord>);
 /// Starts the broker. Blocks on the disk.
 fn start(given: Given, base: Base, apps: Apps, handle: &Handle) -> Result<Opened, ServeError> {
     let Given { config, clock, watch } = given;
-    let Base { timeline: shared, topics, joined, peers } = base;
+    let Base { timeline: shared, topics, joined, peers, kept } = base;
     let path = &config.store.data;
     let unusable = |error| ServeError::Directory { path: path.clone(), error };
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(path).map_err(unusable)?);
@@ -301,7 +309,8 @@ fn start(given: Given, base: Base, apps: Apps, handle: &Handle) -> Result<Opened
     };
     let outside = Outside { outlet: kafka.outlet, ingress, shared: Some(shared) };
     let backend = Backend { engine: None, outside: Some(outside) };
-    Ok(Opened { backend, nodes, broker, audit, gate, cluster: cluster_id })
+    let kept = kept.named(&config.cluster.node.clone().unwrap_or_else(host_name), &cluster_id);
+    Ok(Opened { backend, nodes, broker, audit, gate, cluster: cluster_id, kept })
 }
 
 fn nodes(

@@ -35,7 +35,7 @@ pub(crate) struct Nodes {
     /// Whether there may be others.
     shared: bool,
     name: Name,
-    memory: Option<Box<dyn Fn() -> Memory + Send + Sync>>,
+    memory: Option<Arc<dyn Fn() -> Memory + Send + Sync>>,
     standing: Standing,
     history: Arc<Mutex<History>>,
     /// How this node speaks with others, where there may be some.
@@ -72,7 +72,7 @@ impl Nodes {
         standing: Standing,
         link: Option<crate::backend::Link>,
     ) -> Self {
-        let memory: Box<dyn Fn() -> Memory + Send + Sync> = Box::new(memory);
+        let memory: Arc<dyn Fn() -> Memory + Send + Sync> = Arc::new(memory);
         let (memory, history) = (Some(memory), Arc::default());
         Self { coordinator, shared: true, name, memory, standing, history, link }
     }
@@ -110,6 +110,12 @@ impl Nodes {
     /// What this node has in memory of a timeline that is shared.
     pub(crate) fn memory(&self) -> Option<Memory> {
         self.memory.as_ref().map(|memory| memory())
+    }
+
+    /// Tells the same for as long as somebody wants to know.
+    pub(crate) fn memory_teller(&self) -> Box<dyn Fn() -> Option<Memory> + Send + Sync> {
+        let memory = self.memory.clone();
+        Box::new(move || memory.as_ref().map(|memory| memory()))
     }
 
     /// Whether this node serves as it should, and if not, why.

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesOrdered;
 use punctual_api::{Code, Problem};
 use punctual_broker::Request;
 
-use crate::access::Cost;
+use crate::access::Sending;
 use crate::grpc::answers::Out;
 use crate::grpc::call::Asked;
 use crate::grpc::sent::{Accepted, NumberedAnswer, NumberedBatch};
@@ -95,8 +95,10 @@ pub(crate) async fn accept(
     requests: Vec<Request>,
 ) -> Result<Accepted, Problem> {
     let topic = asked.topic(topic)?;
-    let cost = Cost::of(requests.iter().map(|request| &request.message));
-    let _charged = asked.caller().charge(cost)?;
+    let sending = Sending::of(&requests);
+    let charged = asked.caller().charge(sending.cost)?;
     let accepted = asked.shared.broker.schedule(&topic, requests).await;
-    accepted.map(Accepted).map_err(|error| of_schedule(error, true))
+    let accepted = accepted.map_err(|error| of_schedule(error, true))?;
+    charged.stored_part(sending.new_ones(&accepted));
+    Ok(Accepted(accepted))
 }

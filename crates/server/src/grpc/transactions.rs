@@ -90,7 +90,7 @@ pub(crate) async fn prepare(asked: Asked, request: Prepare) -> Result<v1::Transa
     let topics: Vec<_> = request.messages.iter().map(|half| half.topic.clone()).collect();
     let check = request.check.as_ref().map(written_policy).transpose()?;
     let cost = Cost::of(request.messages.iter().map(|half| &half.request.message));
-    let _charged = asked.caller().charge(cost)?;
+    let charged = asked.caller().charge(cost)?;
     let preparation = Preparation {
         producer_group: group.clone(),
         messages: request.messages,
@@ -98,6 +98,9 @@ pub(crate) async fn prepare(asked: Asked, request: Prepare) -> Result<v1::Transa
         url,
     };
     let prepared = shared.broker.prepare(preparation).await.map_err(of_prepare)?;
+    if !prepared.duplicate {
+        charged.stored();
+    }
     let message = |(topic, id): (&punctual_model::TopicName, &MessageId)| v1::TransactionMessage {
         topic: Some(topic.to_string()),
         id: id.to_string(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use punctual_api::answer::Outcome;
 use punctual_api::app::{
-    AppChange, AppLimits, AppList, AppView, IssuedView, NewApp, PermissionView,
+    AppChange, AppLimits, AppList, AppTotalsView, AppView, IssuedView, NewApp, PermissionView,
     Quotas as WrittenQuotas, WrittenPermission, read_rotation,
 };
 use punctual_api::request::Parameters;
@@ -16,7 +16,7 @@ use punctual_model::Span;
 use punctual_model::limits::JSON_DEPTH_MAX;
 
 use crate::access::{
-    AppError, AppKey, AppRecord, Gate, Grant, NewSecret, Pattern, Permission, Quotas,
+    AppError, AppIdentity, AppKey, AppRecord, Gate, Grant, NewSecret, Pattern, Permission, Quotas,
 };
 use crate::http::audit::{self, Asker};
 use crate::http::body::take_json;
@@ -62,7 +62,7 @@ pub(crate) async fn create(call: Call) -> Result<Reply, Problem> {
     });
     let (record, secret) =
         audit::taken_down(&shared, asker, ("app_create", None), details, work).await?;
-    Ok(issued(StatusCode::CREATED, &record, secret))
+    Ok(issued(&shared, StatusCode::CREATED, &record, secret))
 }
 
 /// `GET /v1/apps`
@@ -74,7 +74,7 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     parameters.end()?;
     let (page, more) = call.shared.gate.list(after.as_ref().map(AppKey::as_str), limit);
     let next = page.last().filter(|_| more).map(|last| last.key.to_string());
-    let apps = page.iter().map(|record| view(record)).collect();
+    let apps = page.iter().map(|record| view(&call.shared, record)).collect();
     large_json(&call.shared, &AppList { apps, next })
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
 pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
     let record = named(&call)?;
-    Ok(json(StatusCode::OK, &view(&record)))
+    Ok(json(StatusCode::OK, &view(&call.shared, &record)))
 }
 
 /// `PATCH /v1/apps/{app}`
@@ -132,7 +132,7 @@ async fn changed(
     let key = record.key.clone();
     let work = blocking(shared, move |gate| gate.change(key.as_str(), change));
     let record = audit::taken_down(shared, asker, (what, None), details, work).await?;
-    Ok(json(StatusCode::OK, &view(&record)))
+    Ok(json(StatusCode::OK, &view(shared, &record)))
 }
 
 /// `POST /v1/apps/{app}/rotate`
@@ -149,7 +149,7 @@ pub(crate) async fn rotate(call: Call) -> Result<Reply, Problem> {
     let work = blocking(&shared, move |gate| gate.rotate(key.as_str(), keep_old));
     let (record, secret) =
         audit::taken_down(&shared, asker, ("app_rotate", None), details, work).await?;
-    Ok(issued(StatusCode::OK, &record, secret))
+    Ok(issued(&shared, StatusCode::OK, &record, secret))
 }
 
 /// `DELETE /v1/apps/{app}`
@@ -258,12 +258,14 @@ fn told(
     details
 }
 
-fn issued(status: StatusCode, record: &AppRecord, secret: NewSecret) -> Reply {
+fn issued(shared: &Shared, status: StatusCode, record: &AppRecord, secret: NewSecret) -> Reply {
     let token = secret.token(&record.key);
-    json(status, &IssuedView { app: view(record), secret: secret.reveal(), token })
+    json(status, &IssuedView { app: view(shared, record), secret: secret.reveal(), token })
 }
 
-fn view(record: &AppRecord) -> AppView {
+fn view(shared: &Shared, record: &AppRecord) -> AppView {
+    let counted = shared.gate.counts_of(record.key.as_str());
+    let counts = shared.trends.app(&AppIdentity::of(record), counted.into());
     AppView {
         key: record.key.to_string(),
         enabled: record.enabled,
@@ -273,6 +275,11 @@ fn view(record: &AppRecord) -> AppView {
         created: record.created.to_string(),
         rotated: record.rotated.map(|rotated| rotated.to_string()),
         old_secret_until: record.old.as_ref().map(|old| old.until.to_string()),
+        totals: AppTotalsView {
+            scheduled: counts.get("scheduled"),
+            bytes: counts.get("bytes"),
+            refused: counts.get("refused"),
+        },
     }
 }
 

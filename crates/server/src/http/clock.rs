@@ -1,5 +1,7 @@
 //! Time: what the broker clock shows, and moving it where it is virtual.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use punctual_api::clock::{Advance, Advanced, TimeView};
 use punctual_api::request::Parameters;
@@ -34,9 +36,15 @@ pub(crate) async fn advance(call: Call) -> Result<Reply, Problem> {
     let asker = call.asker();
     let (shared, held) = take_json(call, ADVANCE_BYTES_MAX).await?;
     let to = target(Advance::read(&held.bytes, JSON_DEPTH_MAX)?, shared.broker.now())?;
-    let broker = shared.broker.clone();
+    let (broker, trends) = (shared.broker.clone(), Arc::clone(&shared.trends));
     let work = async {
-        let moved = shared.tasks.blocking(move || broker.move_time(to)).await;
+        let moved = shared.tasks.blocking(move || {
+            let moved = broker.move_time(to);
+            // What was done on the way counts for the ten minutes in which it began.
+            trends.turn_over();
+            moved
+        });
+        let moved = moved.await;
         moved.map_err(of_broken_off)?.map_err(|error| match error {
             MoveError::NotVirtual => not_virtual(),
             MoveError::Store(error) => of_store(error),

@@ -138,7 +138,7 @@ impl Looks {
         let now = Instant::now();
         self.0.push_back(Look {
             when: now,
-            totals: totals(stats),
+            totals: totals(shared, stats),
             lateness: stats.lateness.clone(),
         });
         if self.0.len() > KEPT {
@@ -156,7 +156,7 @@ impl Looks {
             in_flight: sum(lags, |of| of.in_flight),
             retrying: sum(lags, |of| of.retrying),
             dead_letters: sum(lags, |of| of.dead),
-            totals: totals(stats),
+            totals: totals(shared, stats),
             rates: self.rates(now),
             lateness: latency(&self.lateness()),
             success_rate: self.success_rate(),

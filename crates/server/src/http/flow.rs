@@ -30,7 +30,7 @@ use crate::http::socket::OtherSide;
 use crate::http::{
     apps, audit, bulk, clock, cluster, console, consume, dead, export, figures, groups, health,
     import, legacy, levels, messages, metrics, openapi, pending, problem, receive, receive_stream,
-    session, stats, topics, transactions,
+    session, stats, topics, transactions, trends,
 };
 use crate::trace;
 
@@ -213,6 +213,7 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::GetSession => session::show(call).await,
         Operation::SignIn => session::sign_in(call).await,
         Operation::SignOut => session::sign_out(call).await,
+        Operation::Trends => trends::show(call).await,
         Operation::Cluster => cluster::show(call).await,
         Operation::PutCluster => cluster::put(call).await,
         Operation::Metrics => metrics::show(call).await,

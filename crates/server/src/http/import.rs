@@ -15,7 +15,7 @@ use punctual_model::limits::{DELAY_CEILING, PARTITIONS_DEFAULT};
 use punctual_model::ports::OnConflict;
 use punctual_model::{MessageId, Span, State, TopicName};
 
-use crate::access::{Caller, Cost};
+use crate::access::{Caller, Charged, Cost};
 use crate::http::asked::to_request;
 use crate::http::audit::{self, Asker};
 use crate::http::body::Arriving;
@@ -169,17 +169,17 @@ impl<'a> Import<'a> {
             return Ok(());
         }
         let cost = Cost::of(waiting.iter().map(|arrived| &arrived.request.message));
-        let _charged = self.caller.charge(cost)?;
+        let charged = self.caller.charge(cost)?;
         let requests = waiting.iter().map(|arrived| arrived.request.clone()).collect();
         match self.shared.broker.schedule(self.topic, requests).await {
             Ok(answers) => {
                 for (arrived, answer) in waiting.iter().zip(answers) {
-                    self.stored(arrived, answer).await?;
+                    self.stored(&charged, arrived, answer).await?;
                 }
             }
             Err(ScheduleError::Invalid { .. } | ScheduleError::OwnIdTaken { .. }) => {
                 for arrived in waiting {
-                    self.store_one(arrived).await?;
+                    self.store_one(&charged, arrived).await?;
                 }
             }
             Err(other) => return Err(of_schedule(other, false)),
@@ -187,12 +187,12 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    async fn store_one(&mut self, arrived: Arrived) -> Result<(), Problem> {
+    async fn store_one(&mut self, charged: &Charged, arrived: Arrived) -> Result<(), Problem> {
         let request = vec![arrived.request.clone()];
         match self.shared.broker.schedule(self.topic, request).await {
             Ok(answers) => {
                 let answer = answers.first().copied().ok_or(Code::Internal)?;
-                self.stored(&arrived, answer).await
+                self.stored(charged, &arrived, answer).await
             }
             Err(error @ (ScheduleError::Invalid { .. } | ScheduleError::OwnIdTaken { .. })) => {
                 self.fail(arrived.line, &of_schedule(error, false));
@@ -203,10 +203,17 @@ impl<'a> Import<'a> {
     }
 
     /// Counts a message that is here now, and pauses it if it was paused.
-    async fn stored(&mut self, arrived: &Arrived, answer: Scheduled) -> Result<(), Problem> {
-        match answer.duplicate {
-            true => self.view.duplicates += 1,
-            false => self.view.imported += 1,
+    async fn stored(
+        &mut self,
+        charged: &Charged,
+        arrived: &Arrived,
+        answer: Scheduled,
+    ) -> Result<(), Problem> {
+        if answer.duplicate {
+            self.view.duplicates += 1;
+        } else {
+            self.view.imported += 1;
+            charged.stored_part(Cost::of([&arrived.request.message]));
         }
         let Some(remaining) = arrived.remaining else { return Ok(()) };
         // An import that broke off may have left it as it came; later changes are not undone.

@@ -46,10 +46,14 @@ async fn sent(call: Call) -> Result<Reply, Problem> {
     let own_id = asked.message.id.as_deref().map(str::to_owned);
     let request = to_request(asked.message)?;
     drop(held);
-    let _charged = caller.charge(Cost::of([&request.message]))?;
+    let charged = caller.charge(Cost::of([&request.message]))?;
     let answers = shared.broker.schedule(&topic, vec![request]).await;
     let answers = answers.map_err(|error| of_schedule(error, false))?;
-    let id = answers.first().ok_or(Code::Internal)?.id.to_string();
+    let answer = answers.first().ok_or(Code::Internal)?;
+    if !answer.duplicate {
+        charged.stored();
+    }
+    let id = answer.id.to_string();
     Ok(done(own_id.as_deref().unwrap_or(&id), Some(&id)))
 }
 

@@ -17,7 +17,7 @@ use punctual_model::limits::{
 use punctual_model::ports::{CancelOutcome, Topic};
 use punctual_model::{Action, MessageId, Partition, State, TopicName};
 
-use crate::access::{Cost, Permission, own_message};
+use crate::access::{Caller, Cost, Permission, Sending, own_message};
 use crate::http::asked::{headers, to_request, when};
 use crate::http::body::{self, SizeLimit, take_json};
 use crate::http::call::Call;
@@ -56,12 +56,14 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
         let json = held.bytes.clone();
         call.shared.tasks.blocking(move || read(&json)).await.map_err(of_broken_off)?
     }?;
-    let _charged = caller.charge(requests.cost())?;
     match requests {
-        Requests::One(request) => schedule_one(&call.shared, &topic, *request).await,
+        Requests::One(request) => schedule_one(&call.shared, &caller, &topic, *request).await,
         Requests::Many(requests) => {
+            let sending = Sending::of(&requests);
+            let charged = caller.charge(sending.cost)?;
             let answers = call.shared.broker.schedule(&topic, requests).await;
             let answers = answers.map_err(|error| of_schedule(error, true))?;
+            charged.stored_part(sending.new_ones(&answers));
             let ids: Vec<String> = answers.iter().map(|answer| answer.id.to_string()).collect();
             let messages = answers
                 .iter()
@@ -84,18 +86,22 @@ pub(crate) async fn publish(call: Call) -> Result<Reply, Problem> {
     let held = body::take(&call.shared, call.body, limit).await?;
     // A copy, because the bytes may be a small piece of a large buffer that would be kept alive.
     request.message.body = Bytes::copy_from_slice(&held.bytes);
-    let _charged = caller.charge(Cost::of([&request.message]))?;
-    schedule_one(&call.shared, &topic, request).await
+    schedule_one(&call.shared, &caller, &topic, request).await
 }
 
 async fn schedule_one(
     shared: &Shared,
+    caller: &Caller,
     topic: &TopicName,
     request: Request,
 ) -> Result<Reply, Problem> {
+    let charged = caller.charge(Cost::of([&request.message]))?;
     let answers = shared.broker.schedule(topic, vec![request]).await;
     let answers = answers.map_err(|error| of_schedule(error, false))?;
     let answer = answers.first().ok_or(Code::Internal)?;
+    if !answer.duplicate {
+        charged.stored();
+    }
     let id = answer.id.encode();
     let id = std::str::from_utf8(&id).expect("ids are ASCII");
     let reply = json(status(&answers), &scheduled_view(id, topic, answer));
@@ -149,15 +155,6 @@ pub(crate) fn require_type(call: &Call, wanted: &'static str) -> Result<(), Prob
 enum Requests {
     One(Box<Request>),
     Many(Vec<Request>),
-}
-
-impl Requests {
-    fn cost(&self) -> Cost {
-        match self {
-            Self::One(request) => Cost::of([&request.message]),
-            Self::Many(requests) => Cost::of(requests.iter().map(|request| &request.message)),
-        }
-    }
 }
 
 fn read(json: &[u8]) -> Result<Requests, Problem> {

@@ -147,6 +147,7 @@ fn describe(operation: Operation, numbers: &Numbers) -> Described {
         Operation::SignOut => console::sign_out(),
         Operation::Console => console::page(),
         Operation::ConsoleFile => console::asset(),
+        Operation::Trends => admin::trends(numbers),
         Operation::Cluster => admin::cluster(),
         Operation::PutCluster => admin::put_cluster(),
         Operation::Metrics => admin::metrics(),

@@ -97,6 +97,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::POST,   "/delay/cancelDelayMsg",                                       Operation::LegacyCancel),
     route(Method::GET,    "/v1/stats",                                                   Operation::Stats),
     route(Method::GET,    "/v1/live",                                                    Operation::LiveFigures),
+    route(Method::GET,    "/v1/trends",                                                  Operation::Trends),
     route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
     route(Method::PUT,    "/v1/cluster",                                                 Operation::PutCluster),
     route(Method::GET,    "/v1/session",                                                 Operation::GetSession),

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
 
-use crate::access::{Caller, Cost, Permission, Target};
+use crate::access::{Caller, Cost, Permission, Sending, Target};
 use crate::http::asked::to_request;
 use crate::http::body::{hold, merge};
 use crate::http::call::Call;
@@ -201,7 +201,7 @@ impl Sender {
     /// rest follows in small steps.
     async fn send(&self, requests: &[Request]) -> Vec<Result<Scheduled, Problem>> {
         let cost = Cost::of(requests.iter().map(|request| &request.message));
-        let _charged = match self.caller.charge(cost) {
+        let charged = match self.caller.charge(cost) {
             Ok(charged) => charged,
             Err(problem) => return vec![Err(problem); requests.len()],
         };
@@ -211,6 +211,7 @@ impl Sender {
             let together = rest.get(..together(rest, most)).unwrap_or(rest);
             match self.shared.broker.schedule(&self.topic, together.to_vec()).await {
                 Ok(sent) => {
+                    charged.stored_part(Sending::of(together).new_ones(&sent));
                     answers.extend(sent.into_iter().map(Ok));
                     most = if most == requests.len() { most } else { CAREFUL_MESSAGES };
                 }

@@ -24,6 +24,7 @@ use crate::net::Places;
 use crate::push::Figures;
 use crate::tasks::Tasks;
 use crate::trace::Traces;
+use crate::trends::Keeper;
 
 /// Exports and imports under way at one time.
 const TRANSFERS_MAX: usize = 4;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     /// What is told of messages to a collector.
     pub(crate) traces: Traces,
+    /// What was counted before this start, and how it went over time.
+    pub(crate) trends: Arc<Keeper>,
     pub(crate) router: Router,
     pub(crate) openapi: Document,
     /// Who is connected.
@@ -74,13 +77,16 @@ pub(crate) struct Shared {
     taking: AtomicBool,
 }
 
+/// What was opened beside the broker.
+type Known<'a> = (&'a Live, Arc<AuditRecord>, Gate, Traces, Arc<Keeper>);
+
 impl Shared {
     pub(crate) fn new(
         broker: Broker,
         (backend, nodes): (&Backend, Nodes),
         pushed: Arc<Figures>,
         tasks: Tasks,
-        (live, audit, gate, traces): (&Live, Arc<AuditRecord>, Gate, Traces),
+        (live, audit, gate, traces, trends): Known<'_>,
     ) -> Self {
         let started = (broker.now(), Instant::now());
         let held_bytes_max = live.read().config.http.held_bytes_max;
@@ -102,6 +108,7 @@ impl Shared {
             audit,
             gate,
             traces,
+            trends,
             transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
             router: Router::new(),
             openapi: Document::default(),

@@ -22,6 +22,7 @@ use crate::http::reply::{Reply, large_json};
 use crate::http::shared::Shared;
 use crate::http::topics::is_shown;
 use crate::machine;
+use crate::trends::MessageCounts;
 
 /// Topics and groups that are named, if nothing is said, and at most.
 const NAMED_DEFAULT: usize = 20;
@@ -102,7 +103,7 @@ fn view(shared: &Shared, looked: Looked, limit: usize) -> StatsView {
         in_flight: sum(|of| of.in_flight),
         retrying: sum(|of| of.retrying),
         dead_letters: sum(|of| of.dead),
-        totals: totals(&stats),
+        totals: totals(shared, &stats),
         lateness: latency(&stats.lateness),
         journal_sync: latency(&(shared.store_figures)().journal_sync),
         memory_bytes,
@@ -143,17 +144,19 @@ pub(crate) fn pending(stats: &Stats) -> u64 {
     stats.pending.iter().map(|(_, pending)| *pending).fold(0, u64::saturating_add)
 }
 
-pub(crate) fn totals(stats: &Stats) -> TotalsView {
+/// All that was counted since the first start.
+pub(crate) fn totals(shared: &Shared, stats: &Stats) -> TotalsView {
+    let counts = shared.trends.whole(MessageCounts::from(stats));
     TotalsView {
-        scheduled: stats.scheduled,
-        fired: stats.fired,
-        delivered: stats.delivered,
-        received: stats.received,
-        acked: stats.acked,
-        cancelled: stats.cancelled,
-        skipped: stats.skipped,
-        retried: stats.retries,
-        dead: stats.dead.iter().map(|(_, count)| *count).fold(0, u64::saturating_add),
+        scheduled: counts.get("scheduled"),
+        fired: counts.get("fired"),
+        delivered: counts.get("delivered"),
+        received: counts.get("received"),
+        acked: counts.get("acked"),
+        cancelled: counts.get("cancelled"),
+        skipped: counts.get("skipped"),
+        retried: counts.get("retried"),
+        dead: counts.get("dead"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use punctual_api::answer::{MessageView, Outcome, Page};
 use punctual_api::request::Parameters;
-use punctual_api::topic::{TopicChange, TopicList};
+use punctual_api::topic::{TopicChange, TopicList, TopicTotalsView, TopicView};
 use punctual_api::{Code, Problem};
 use punctual_model::limits::JSON_DEPTH_MAX;
 use punctual_model::ports::{LogPosition, Topic, TopicError, Topics};
@@ -52,7 +52,11 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let page: Vec<&Arc<Topic>> = all.iter().skip(start).take(limit).collect();
     let more = start + page.len() < all.len();
     let next = page.last().filter(|_| more).map(|topic| topic.name.to_string());
-    let topics = page.into_iter().map(|topic| view(topic, None)).collect();
+    let counted = |topic: &Arc<Topic>| {
+        let totals = Some(totals(&call.shared, topic));
+        TopicView { totals, ..view(topic, None) }
+    };
+    let topics = page.into_iter().map(counted).collect();
     large_json(&call.shared, &TopicList { topics, next })
 }
 
@@ -69,7 +73,23 @@ pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     let pending = call.shared.broker.stats().pending;
     let pending =
         pending.into_iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count);
-    Ok(etag::tagged(json(StatusCode::OK, &view(&topic, Some(pending))), tag))
+    let totals = Some(totals(&call.shared, &topic));
+    let view = TopicView { totals, ..view(&topic, Some(pending)) };
+    Ok(etag::tagged(json(StatusCode::OK, &view), tag))
+}
+
+/// What was counted of a topic since it was made.
+fn totals(shared: &Shared, topic: &Topic) -> TopicTotalsView {
+    let counted = shared.broker.counts_of(topic.id);
+    let counts = shared.trends.topic(topic.id.get(), counted.into());
+    TopicTotalsView {
+        scheduled: counts.get("scheduled"),
+        fired: counts.get("fired"),
+        delivered: counts.get("delivered"),
+        cancelled: counts.get("cancelled"),
+        retried: counts.get("retried"),
+        dead: counts.get("dead"),
+    }
 }
 
 /// Refuses a change of a topic that is not as the request demands.

@@ -57,10 +57,13 @@ pub(crate) async fn prepare(call: Call) -> Result<Reply, Problem> {
         caller.require(Permission::Send, target).map_err(|problem| problem.at(index))?;
     }
     let cost = Cost::of(preparation.messages.iter().map(|half| &half.request.message));
-    let _charged = caller.charge(cost)?;
+    let charged = caller.charge(cost)?;
     let topics: Vec<TopicName> =
         preparation.messages.iter().map(|half| half.topic.clone()).collect();
     let prepared = call.shared.broker.prepare(preparation).await.map_err(of_prepare)?;
+    if !prepared.duplicate {
+        charged.stored();
+    }
     let half = |(topic, id): (&TopicName, &punctual_model::MessageId)| HalfView {
         topic: Some(topic.to_string().into()),
         id: id.to_string(),

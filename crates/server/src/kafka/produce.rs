@@ -269,6 +269,7 @@ async fn begin(
     stamped.into_iter().for_each(|millis| split.restamp(millis));
     let Split { batch, stays, taken, cancels } = split;
     let topic = Arc::clone(topic);
+    let stored = Cost { messages: stays + taken.len() as u64, ..cost };
     let produce = Produce { topic, partition, batch, stays, taken, cancels };
     let producing = call.shared.broker.produce(produce).await?;
     let (tell, outcome) = oneshot::channel();
@@ -276,6 +277,9 @@ async fn begin(
     // still does.
     call.shared.tasks.spawn(async move {
         let outcome = producing.finish().await.map(|produced| Done { produced, stamped });
+        if outcome.as_ref().is_ok_and(|done| !done.produced.duplicate) {
+            charged.stored_part(stored);
+        }
         drop((room, charged));
         // Receiver gone: the client is.
         drop(tell.send(outcome.map_err(Refusal::from)));

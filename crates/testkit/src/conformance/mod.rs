@@ -12,6 +12,7 @@ mod store;
 mod groups;
 mod coordinator;
 mod clock;
+mod trends;
 
 use bytes::Bytes;
 use punctual_model::limits::BODY_BYTES_MAX;
@@ -25,6 +26,7 @@ pub use self::outlet::outlet;
 pub use self::store::store;
 pub use self::timeline::timeline;
 pub use self::topics::{catalogue, topics};
+pub use self::trends::trends;
 
 /// A fresh subject and two topics that exist for it, with [`Stage::PARTITIONS`] partitions each.
 #[derive(Debug)]

@@ -197,7 +197,7 @@ impl Running {
             if !marks.is_empty() {
                 let change = GroupChange::Settle(standing.source, marks);
                 block_on(self.core.groups.apply(vec![change], entries))?;
-                self.core.counters.died(Reason::Overflow, died);
+                self.core.counters.died(group.topic, Reason::Overflow, died);
             }
             if pulled.next <= position {
                 break;

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use punctual_api::Code;
-use punctual_api::schema::{anything, text, truth};
+use punctual_api::schema::{anything, text, time_asked, truth};
 
 use super::Numbers;
 use super::described::{Described, JSON, QUERY, RECORD, STORE, WHEN};
@@ -79,6 +79,22 @@ pub(super) fn stats(numbers: &Numbers) -> Described {
         .query("limit", numbers.few().about("How many topics and groups, the largest first."))
         .ok("The figures.", "Stats")
         .refused(QUERY)
+}
+
+pub(super) fn trends(numbers: &Numbers) -> Described {
+    let series = text().about("Which figures, divided by commas; all of them, if not said.");
+    Described::new(TAG, "How it went in the last seven days")
+        .detail("A point for every ten minutes: of the whole, or of one topic, app or node.")
+        .query("topic", numbers.name())
+        .query("app", text())
+        .query("node", text())
+        .query("series", series)
+        .query("from", time_asked(&numbers.bounds))
+        .query("to", time_asked(&numbers.bounds))
+        .ok("The points.", "Trends")
+        .refused(&[Code::ConflictingFields, Code::InvalidTime, Code::DueOutOfRange])
+        .refused(QUERY)
+        .refused(STORE)
 }
 
 pub(super) fn cluster() -> Described {

@@ -1,0 +1,69 @@
+//! A look at the process: what it has counted, and how it stands.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use punctual_model::{TopicKind, TopicName};
+
+use crate::access::Gate;
+use crate::app::Broker;
+use crate::backend::{Backend, Memory};
+use crate::machine;
+use crate::trends::counts::{MessageCounts, Spread, Tally};
+use crate::trends::point::Gauges;
+use crate::trends::window::Look;
+
+/// What is looked at.
+pub(crate) struct Looking {
+    pub(crate) broker: Broker,
+    pub(crate) gate: Gate,
+    pub(crate) backend: Backend,
+    /// What this node has in memory of a timeline that is shared.
+    pub(crate) memory: Box<dyn Fn() -> Option<Memory> + Send + Sync>,
+    /// Where the data is.
+    pub(crate) data: PathBuf,
+}
+
+impl Looking {
+    /// Looks. Blocks on the disk.
+    pub(crate) fn look(&self) -> Look {
+        let stats = self.broker.stats();
+        let pending: HashMap<&TopicName, u64> =
+            stats.pending.iter().map(|(name, pending)| (name, *pending)).collect();
+        let topics = self.broker.topics().list();
+        let plain = topics.iter().filter(|topic| topic.kind == TopicKind::Plain);
+        let topics = plain
+            .map(|topic| {
+                let pending = pending.get(&topic.name).copied().unwrap_or(0);
+                (topic.id.get(), (topic.name.as_str().into(), pending))
+            })
+            .collect();
+        let counts = self.broker.topic_counts();
+        let apps = self.gate.counts();
+        let sent = |(app, counts): &(_, _)| (Clone::clone(app), Into::into(*counts));
+        Look {
+            tally: Tally {
+                whole: MessageCounts::from(&stats),
+                topics: counts.into_iter().map(|(id, counts)| (id.get(), counts.into())).collect(),
+                apps: apps.iter().filter(|(_, counts)| !counts.is_zero()).map(sent).collect(),
+            },
+            topics,
+            apps: apps.into_iter().map(|(app, _)| app).collect(),
+            gauges: self.gauges(),
+            lateness: Spread::from(&stats.lateness),
+            journal: Spread::from(&self.backend.figures().journal_sync),
+        }
+    }
+
+    fn gauges(&self) -> Gauges {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let memory = (self.memory)();
+        Gauges {
+            entries: memory.map(|memory| count(memory.entries)),
+            slots: Some(memory.map_or(1, |memory| count(memory.slots))),
+            memory_bytes: machine::memory_bytes(),
+            store_bytes: Some(machine::file_bytes(&self.data)),
+            disk_free_bytes: machine::room(&self.data).map(|room| room.usable),
+        }
+    }
+}
