@@ -19,6 +19,7 @@ pub mod app;
 pub mod audit;
 pub mod clock;
 pub mod stats;
+pub mod alert;
 pub mod legacy;
 pub mod answer;
 pub mod schema;

@@ -22,6 +22,7 @@ mod transfer;
 mod legacy;
 mod app;
 mod stats;
+mod alert;
 mod admin;
 
 /// The numbers that bound what may be asked for. Durations are in milliseconds.
@@ -115,6 +116,7 @@ pub fn components(bounds: &Bounds) -> BTreeMap<&'static str, Schema> {
         legacy::components(bounds),
         app::components(bounds),
         stats::components(),
+        alert::components(),
         admin::components(bounds),
     ] {
         for (name, schema) in part {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use punctual_model::{Buckets, Histogram, TopicId, TopicName};
+use punctual_model::{Buckets, Histogram, Lane, TopicId, TopicName};
 
 use crate::group::Reason;
+use crate::pulse::{Behind, WorstSeen};
 
 /// Upper bounds of the lateness buckets, in microseconds.
 const LATENESS_BOUNDS_MICROS: [u64; 16] = [
@@ -39,6 +40,10 @@ pub struct Counters {
     pub refused: RefusedCounts,
     /// How late messages were delivered.
     pub lateness: Histogram,
+    /// How far firing is behind, for each lane.
+    pub behind: [Behind; Lane::ALL.len()],
+    /// The message that has failed most often.
+    pub worst: WorstSeen,
 }
 
 /// Topics that are counted by themselves; the others share one count.
@@ -89,6 +94,8 @@ impl Default for Counters {
             dead: Default::default(),
             refused: RefusedCounts::default(),
             lateness: Histogram::new(&LATENESS_BOUNDS_MICROS),
+            behind: Default::default(),
+            worst: WorstSeen::default(),
         }
     }
 }

@@ -30,6 +30,7 @@ use tracing::{error, info, warn};
 
 use self::listeners::Listeners;
 use crate::access::{AppFiles, Facts, FirstToken, Gate, TOKEN};
+use crate::alerts::{self, Alerts};
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, Store};
 #[cfg(feature = "cluster")]
@@ -171,9 +172,14 @@ pub async fn serve(
         tasks: tasks.clone(),
     };
     asking.start();
+    let reached = Arc::clone(&connector);
+    let told = broker.clone();
+    let alerts = Alerts::new(&live, reached, Box::new(move || told.now()));
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
     let (own, known) = (tasks.clone(), (&live, audit, gate, traces));
-    let shared = Arc::new(Shared::new(broker.clone(), (&backend, nodes), pushed, own, known));
+    let behind = (&backend, nodes);
+    let shared = Arc::new(Shared::new(broker.clone(), behind, pushed, own, known, alerts));
+    alerts::start(&shared);
     listeners.serve(&shared, cluster);
     if config.virtual_time.is_some() {
         warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");

@@ -49,6 +49,7 @@ mod health;
 #[cfg(feature = "cluster")]
 pub(crate) use self::health::live as answer_live;
 mod stats;
+mod alerts;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod internal;

@@ -24,3 +24,4 @@ mod receiving;
 mod grpc;
 mod kafka;
 pub mod push;
+mod alerts;

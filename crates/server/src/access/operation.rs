@@ -166,6 +166,8 @@ operations! {
     Stats:             Observe  Whole;
     Cluster:           Observe  Whole;
     PutCluster:        Admin    Whole;
+    Alerts:            Observe  Whole;
+    TestAlerts:        Admin    Whole;
     OpenApi:           Anybody  Open;
     Docs:              Anybody  Open;
     DocsFile:          Anybody  Open;

@@ -1,8 +1,10 @@
 //! The nodes that make up the broker, as this one sees them. One machine alone is one of them.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use punctual_model::ports::{ClusterView, Coordinator, CoordinatorError, Solo};
 use punctual_model::{GroupName, Timestamp};
 use tokio::time::Instant;
@@ -10,6 +12,10 @@ use tokio_util::sync::DropGuard;
 
 use crate::app::Broker;
 use crate::tasks::Tasks;
+
+/// Nodes of which it is remembered that they left.
+#[cfg(feature = "cluster")]
+const LEFT_MAX: usize = 1000;
 
 /// Tells the name under which this node is known at the moment.
 pub(crate) type Name = Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>;
@@ -35,6 +41,8 @@ pub(crate) struct Nodes {
     name: Name,
     memory: Option<Box<dyn Fn() -> Memory + Send + Sync>>,
     standing: Standing,
+    /// Who said last that they leave.
+    left: Mutex<VecDeque<Arc<str>>>,
     /// How this node speaks with others, where there may be some.
     #[cfg(feature = "cluster")]
     pub(crate) link: Option<crate::backend::Link>,
@@ -55,6 +63,7 @@ impl Nodes {
             name: Arc::new(|| None),
             memory: None,
             standing,
+            left: Mutex::default(),
             #[cfg(feature = "cluster")]
             link: None,
         }
@@ -69,7 +78,8 @@ impl Nodes {
         link: Option<crate::backend::Link>,
     ) -> Self {
         let memory: Box<dyn Fn() -> Memory + Send + Sync> = Box::new(memory);
-        Self { coordinator, shared: true, name, memory: Some(memory), standing, link }
+        let left = Mutex::default();
+        Self { coordinator, shared: true, name, memory: Some(memory), standing, left, link }
     }
 
     /// Everybody, as far as this node knows; `None` where one machine has everything.
@@ -85,6 +95,21 @@ impl Nodes {
     /// What this node has in memory of a timeline that is shared.
     pub(crate) fn memory(&self) -> Option<Memory> {
         self.memory.as_ref().map(|memory| memory())
+    }
+
+    /// Whether that node said that it leaves.
+    pub(crate) fn has_left(&self, name: &str) -> bool {
+        self.left.lock().iter().any(|left| &**left == name)
+    }
+
+    /// That node leaves, in order.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn note_left(&self, name: Arc<str>) {
+        let mut left = self.left.lock();
+        if left.len() >= LEFT_MAX {
+            left.pop_front();
+        }
+        left.push_back(name);
     }
 
     /// Whether this node serves as it should, and if not, why.

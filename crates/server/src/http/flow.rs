@@ -27,7 +27,7 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
+    alerts, apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
     levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
     transactions,
 };
@@ -196,6 +196,8 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::Stats => stats::stats(call).await,
         Operation::Cluster => cluster::show(call).await,
         Operation::PutCluster => cluster::put(call).await,
+        Operation::Alerts => alerts::show(call).await,
+        Operation::TestAlerts => alerts::test(call).await,
         Operation::Metrics => metrics::show(call).await,
         Operation::OpenApi => openapi::document(&call),
         Operation::Docs => Ok(openapi::page()),

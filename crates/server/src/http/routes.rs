@@ -98,6 +98,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/stats",                                                   Operation::Stats),
     route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
     route(Method::PUT,    "/v1/cluster",                                                 Operation::PutCluster),
+    route(Method::GET,    "/v1/alerts",                                                  Operation::Alerts),
+    route(Method::POST,   "/v1/alerts/test",                                             Operation::TestAlerts),
     route(Method::GET,    "/health/live",                                                Operation::Live),
     route(Method::GET,    "/health/ready",                                               Operation::ReadyNow),
     route(Method::GET,    "/metrics",                                                    Operation::Metrics),

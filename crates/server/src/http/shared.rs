@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::access::Gate;
+use crate::alerts::Alerts;
 use crate::app::Broker;
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, StoreFigures};
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) store_bytes: StoreBytes,
     /// When the server was started, on the clock of the broker and on that of the machine.
     pub(crate) started: (Timestamp, Instant),
+    /// What watches over the broker.
+    pub(crate) alerts: Alerts,
     /// The nodes that make up the broker.
     pub(crate) nodes: Nodes,
     taking: AtomicBool,
@@ -78,6 +81,7 @@ impl Shared {
         pushed: Arc<Figures>,
         tasks: Tasks,
         (live, audit, gate, traces): (&Live, Arc<AuditRecord>, Gate, Traces),
+        alerts: Alerts,
     ) -> Self {
         let started = (broker.now(), Instant::now());
         let held_bytes_max = live.read().config.http.held_bytes_max;
@@ -105,6 +109,7 @@ impl Shared {
             address: OnceLock::new(),
             store_bytes: StoreBytes::default(),
             started,
+            alerts,
             nodes,
             taking: AtomicBool::new(true),
         }
