@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use punctual_model::{Basis, Timestamp};
 use punctual_model::ports::{Armed, Outlet, StoreError, Timeline, Topics};
+use punctual_model::{Basis, Timestamp};
 
 use crate::aside::Aside;
 use crate::group::Consumers;

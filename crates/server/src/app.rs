@@ -172,9 +172,7 @@ pub async fn serve(
         tasks: tasks.clone(),
     };
     asking.start();
-    let reached = Arc::clone(&connector);
-    let told = broker.clone();
-    let alerts = Alerts::new(&live, reached, Box::new(move || told.now()));
+    let alerts = watching(&live, &connector, &broker);
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
     let (own, known) = (tasks.clone(), (&live, audit, gate, traces));
     let behind = (&backend, nodes);
@@ -195,10 +193,11 @@ pub async fn serve(
         error = broker.failed() => Err(ServeError::Store(error)),
         error = store_failed(&backend) => Err(ServeError::Store(error)),
     };
-    if let Err(error) = &outcome {
-        error!(%error, "the store failed; nothing more is acknowledged");
-    }
     shared.stop_taking();
+    match &outcome {
+        Ok(()) => shared.nodes.tell_leaving().await,
+        Err(error) => error!(%error, "the store failed; nothing more is acknowledged"),
+    }
     let stopped = backend.clone();
     tasks.blocking(move || stopped.stop_taking()).await?;
     if !tasks.stop(live.read().config.http.drain_timeout).await {
@@ -269,6 +268,12 @@ fn follow(live: &Live, broker: &Broker, connector: &Arc<Connector>, gate: &Gate)
         open_files::raise(connections_max(config));
         gate.set_admin_token(config.auth.admin_token.as_ref());
     });
+}
+
+/// What watches over the broker, before it is started.
+fn watching(live: &Live, connector: &Arc<Connector>, broker: &Broker) -> Alerts {
+    let broker = broker.clone();
+    Alerts::new(live, Arc::clone(connector), Box::new(move || broker.now()))
 }
 
 /// Most connections of all listeners at one time.

@@ -5,9 +5,8 @@ use super::{Named, Schema, list, number, object, span, text, time, truth, word};
 const EVENTS: [&str; 3] = ["firing", "resolved", "test"];
 
 pub(super) fn components() -> Named {
-    let tested = object()
-        .with("webhook", word(["sent", "failed", "none"]))
-        .with("error", text().or_null());
+    let tested =
+        object().with("webhook", word(["sent", "failed", "none"])).with("error", text().or_null());
     vec![("Alerts", alerts()), ("AlertTested", tested)]
 }
 

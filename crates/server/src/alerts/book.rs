@@ -250,12 +250,18 @@ mod tests {
         let number = |value| Seen::Number(value, Some("many".into()));
         assert_eq!(book.take(backlog(number(10.0)), at(0), &config), []);
         let shown = &book.rules(&config)[0];
-        assert_eq!((shown.state, shown.value, &*shown.hold), ("pending", Some(Figure(10.0)), "20s"));
+        assert_eq!(
+            (shown.state, shown.value, &*shown.hold),
+            ("pending", Some(Figure(10.0)), "20s")
+        );
         assert_eq!(shown.since, Some(at(0).at.to_string()));
         assert_eq!(book.take(backlog(Seen::Unknown), at(10), &config), [], "it stays");
         let fired = book.take(backlog(number(12.0)), at(20), &config);
         let [event] = &fired[..] else { panic!("{fired:?}") };
-        assert_eq!((event.name(), event.word, event.value), ("pending_backlog", "firing", Some(12.0)));
+        assert_eq!(
+            (event.name(), event.word, event.value),
+            ("pending_backlog", "firing", Some(12.0))
+        );
         assert_eq!(book.firing()[0], ("pending_backlog", true));
         assert_eq!(book.rules(&config)[0].since, Some(at(20).at.to_string()));
         assert_eq!(book.take(backlog(Seen::Unknown), at(100), &config), [], "nobody knows");

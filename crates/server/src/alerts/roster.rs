@@ -61,8 +61,7 @@ impl Roster {
         let free = |slot: u32, owned: bool| slot < view.slots_wanted && !owned;
         let unowned =
             view.slots.iter().filter(|slot| free(slot.slot, slot.owner.is_some())).count();
-        let names: Vec<&str> =
-            self.lost.iter().take(NAMED_MAX).map(|(_, name)| &**name).collect();
+        let names: Vec<&str> = self.lost.iter().take(NAMED_MAX).map(|(_, name)| &**name).collect();
         let mut parts = Vec::new();
         if !names.is_empty() {
             let more = self.lost.len() - names.len();

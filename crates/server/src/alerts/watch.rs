@@ -113,9 +113,9 @@ async fn watch(shared: &Arc<Shared>) {
 /// Reads what is to be judged.
 async fn look(shared: &Arc<Shared>) -> Read {
     let (broker, data) = (shared.broker.clone(), shared.live().config.store.data.clone());
-    let counted = shared.tasks.blocking(move || {
-        (broker.pulse(), broker.consumers().take_worst(), machine::room(&data))
-    });
+    let counted = shared
+        .tasks
+        .blocking(move || (broker.pulse(), broker.consumers().take_worst(), machine::room(&data)));
     let (pulse, worst, room) = match counted.await {
         Ok((pulse, worst, room)) => (Some(pulse), worst, room),
         // A fault of ours, which has been reported.

@@ -112,6 +112,14 @@ impl Nodes {
         left.push_back(name);
     }
 
+    /// Tells the others that this node leaves, in order.
+    pub(crate) async fn tell_leaving(&self) {
+        #[cfg(feature = "cluster")]
+        if let Some(link) = &self.link {
+            link.tell_leaving().await;
+        }
+    }
+
     /// Whether this node serves as it should, and if not, why.
     pub(crate) fn standing(&self) -> Result<(), String> {
         (self.standing)()

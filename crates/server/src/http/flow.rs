@@ -27,9 +27,9 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    alerts, apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
-    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
-    transactions,
+    alerts, apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import,
+    legacy, levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats,
+    topics, transactions,
 };
 use crate::trace;
 
