@@ -20,6 +20,7 @@ pub mod session;
 pub mod audit;
 pub mod clock;
 pub mod stats;
+pub mod alert;
 pub mod legacy;
 pub mod answer;
 pub mod schema;

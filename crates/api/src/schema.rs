@@ -23,6 +23,7 @@ mod legacy;
 mod app;
 mod session;
 mod stats;
+mod alert;
 mod admin;
 
 /// The numbers that bound what may be asked for. Durations are in milliseconds.
@@ -117,6 +118,7 @@ pub fn components(bounds: &Bounds) -> BTreeMap<&'static str, Schema> {
         app::components(bounds),
         session::components(bounds),
         stats::components(),
+        alert::components(),
         admin::components(bounds),
     ] {
         for (name, schema) in part {

@@ -194,6 +194,11 @@ impl Waiting {
         Some(armed)
     }
 
+    /// When the next one was due in the first place.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.by_turn.first_key_value().map(|((_, key), _)| key.due)
+    }
+
     /// When the next one's time comes, on the broker clock.
     pub(crate) fn next_turn(&self) -> Option<Duration> {
         let ((turn, _), _) = self.by_turn.first_key_value()?;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use punctual_model::ports::{Armed, Outlet, StoreError, Timeline, Topics};
-use punctual_model::{Basis, Lane, TopicId};
+use punctual_model::{Basis, Lane, Timestamp, TopicId};
 
 use crate::aside::Aside;
 use crate::group::Consumers;
@@ -91,6 +91,7 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
     /// As the outlet or the timeline says.
     pub async fn deliver(&mut self, batch: Vec<Armed>) -> Result<(), StoreError> {
         debug_assert!(self.batch.is_empty(), "one batch is on its way at a time");
+        self.aside.welcome(&batch);
         self.batch = batch;
         self.stage = Stage::Fired;
         if self.watch.is_some() {
@@ -140,6 +141,11 @@ impl<T: Timeline, O: Outlet> Delivery<T, O> {
     /// Whether something is neither taken nor to come again for now.
     pub(crate) fn has_aside(&self) -> bool {
         !self.aside.is_empty()
+    }
+
+    /// When the oldest message was due that is neither taken nor in hand.
+    pub(crate) fn oldest(&mut self, now: Timestamp) -> Option<Timestamp> {
+        self.aside.oldest(now)
     }
 
     /// Hears what became of what was not taken, and writes it down.

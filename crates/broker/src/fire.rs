@@ -20,6 +20,8 @@ use crate::control::Controls;
 use crate::deliver::Delivery;
 use crate::moves::{self, Change, Move};
 use crate::pace::Pace;
+use crate::pulse::Behind;
+use crate::rate::place;
 use crate::series::Keeper;
 use crate::time::{BrokerTime, Now};
 use crate::wheel::Wheel;
@@ -75,6 +77,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
     #[must_use]
     pub fn new(lane: Lane, delivery: Delivery<T, O>) -> Self {
         let now = delivery.time.read();
+        delivery.counters.behind[lane.index()].note_reached(now.timestamp());
         let page_max = match lane {
             Lane::Message => PAGE_MAX,
             Lane::Retry => RETRY_PAGE_MAX,
@@ -144,7 +147,9 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
         if let Some(controls) = &self.controls {
             controls.take(&mut due);
         }
+        self.note_waiting(&due, now);
         let due = self.sort_out(due, now).await?;
+        self.note_waiting(&due, now);
         let mut due = due.into_iter();
         while due.len() > 0 {
             let batch = due.by_ref().take(self.page_max).collect();
@@ -154,7 +159,21 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
             }
         }
         self.move_on().await?;
+        self.note_waiting(&[], now);
         Ok(if more { Duration::ZERO } else { self.wait() })
+    }
+
+    /// Leaves a note of how long the oldest of what is due waits, with what is in hand.
+    fn note_waiting(&mut self, due: &[Armed], now: Now) {
+        let in_hand = due.iter().map(|armed| place(armed).due).min();
+        let held = self.pace.as_ref().and_then(Pace::oldest);
+        let aside = self.delivery.oldest(now.timestamp());
+        let oldest = [in_hand, held, aside].into_iter().flatten().min();
+        self.behind().note_oldest(oldest);
+    }
+
+    fn behind(&self) -> &Behind {
+        &self.delivery.counters.behind[self.lane.index()]
     }
 
     /// Answers what fires now of what is due.
@@ -244,6 +263,7 @@ impl<T: Timeline, O: Outlet> Firing<T, O> {
         let limit = ArmLimit { entries, bytes: WHEEL_BYTES_MAX / 2 };
         let page = self.delivery.timeline.arm(self.lane, until, limit).await?;
         let more = !page.is_empty();
+        self.behind().note_reached(page.last().map_or(until, |last| last.key.due));
         if let Some(pace) = &self.pace {
             let start = pace.missing_before();
             let past = |start: Timestamp| page.last().is_none_or(|last| last.key.due >= start);

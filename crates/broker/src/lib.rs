@@ -33,6 +33,7 @@ pub mod watch;
 mod forecast;
 mod errands;
 pub mod stats;
+pub mod pulse;
 mod broker;
 mod virtual_time;
 

@@ -150,6 +150,12 @@ impl Pace {
         lines.chain(self.spread.next_turn()).min()
     }
 
+    /// When the oldest message was due that is held back in memory, about.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        let lines = self.busy.iter().filter_map(|topic| self.lines.get(topic)?.oldest());
+        lines.chain(self.spread.next_due()).min()
+    }
+
     /// Messages that are held back in memory, and their bytes.
     pub(crate) fn size(&self) -> (usize, usize) {
         let spread = self.spread.size();

@@ -122,6 +122,11 @@ impl Line {
         (self.waiting.len(), self.bytes)
     }
 
+    /// When the first one that waits was due.
+    pub(crate) fn oldest(&self) -> Option<Timestamp> {
+        self.waiting.first_key_value().map(|(key, _)| key.due)
+    }
+
     pub(crate) fn join(&mut self, armed: Armed) {
         self.bytes += armed.message.weight();
         if let Some(before) = self.waiting.insert(place(&armed), armed) {
@@ -205,7 +210,7 @@ impl Line {
 /// Where a message stands in the line of its topic: by its due time, then by acceptance. What the
 /// broker itself has moved keeps the place it was accepted with; a change that somebody asked for
 /// gives it another.
-fn place(armed: &Armed) -> Key {
+pub(crate) fn place(armed: &Armed) -> Key {
     let changed = armed.extra.as_ref().and_then(|extra| extra.changed);
     match changed {
         Some(changed) if changed.version == 1 && !changed.first.due.is_parked() => changed.first,

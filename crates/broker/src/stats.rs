@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use punctual_model::{Buckets, Histogram, TopicId, TopicName};
+use punctual_model::{Buckets, Histogram, Lane, TopicId, TopicName};
 
 pub use self::topics::{ByTopic, TopicCounters, TopicCounts};
 use crate::group::Reason;
+use crate::pulse::{Behind, WorstSeen};
 
 /// Upper bounds of the lateness buckets, in microseconds.
 const LATENESS_BOUNDS_MICROS: [u64; 16] = [
@@ -44,6 +45,10 @@ pub struct Counters {
     pub topics: ByTopic,
     /// How late messages were delivered.
     pub lateness: Histogram,
+    /// How far firing is behind, for each lane.
+    pub behind: [Behind; Lane::ALL.len()],
+    /// The message that has failed most often.
+    pub worst: WorstSeen,
 }
 
 /// Topics that are counted by themselves; the others share one count.
@@ -95,6 +100,8 @@ impl Default for Counters {
             refused: RefusedCounts::default(),
             topics: ByTopic::default(),
             lateness: Histogram::new(&LATENESS_BOUNDS_MICROS),
+            behind: Default::default(),
+            worst: WorstSeen::default(),
         }
     }
 }

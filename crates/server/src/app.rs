@@ -30,6 +30,7 @@ use tracing::{error, info, warn};
 
 use self::listeners::Listeners;
 use crate::access::{AppFiles, Auth, Facts, FirstToken, Gate, TOKEN};
+use crate::alerts::{self, Alerts};
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, Store};
 #[cfg(feature = "cluster")]
@@ -172,6 +173,7 @@ pub async fn serve(
         tasks: tasks.clone(),
     };
     asking.start();
+    let alerts = watching(&live, &connector, &broker);
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
     let looking = Looking {
         broker: broker.clone(),
@@ -182,7 +184,9 @@ pub async fn serve(
     };
     let trends = keep_figures(kept, looking, &tasks).await?;
     let (own, known) = (tasks.clone(), (&live, audit, gate, traces, Arc::clone(&trends)));
-    let shared = Arc::new(Shared::new(broker.clone(), (&backend, nodes), pushed, own, known));
+    let behind = (&backend, nodes);
+    let shared = Arc::new(Shared::new(broker.clone(), behind, pushed, own, known, alerts));
+    alerts::start(&shared);
     listeners.serve(&shared, cluster);
     if config.virtual_time.is_some() {
         warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");
@@ -198,10 +202,11 @@ pub async fn serve(
         error = broker.failed() => Err(ServeError::Store(error)),
         error = store_failed(&backend) => Err(ServeError::Store(error)),
     };
-    if let Err(error) = &outcome {
-        error!(%error, "the store failed; nothing more is acknowledged");
-    }
     shared.stop_taking();
+    match &outcome {
+        Ok(()) => shared.nodes.tell_leaving().await,
+        Err(error) => error!(%error, "the store failed; nothing more is acknowledged"),
+    }
     let stopped = backend.clone();
     tasks.blocking(move || stopped.stop_taking()).await?;
     if !tasks.stop(live.read().config.http.drain_timeout).await {
@@ -291,6 +296,12 @@ fn follow(live: &Live, broker: &Broker, connector: &Arc<Connector>, gate: &Gate)
         open_files::raise(connections_max(config));
         gate.set_admin_token(config.auth.admin_token.as_ref());
     });
+}
+
+/// What watches over the broker, before it is started.
+fn watching(live: &Live, connector: &Arc<Connector>, broker: &Broker) -> Alerts {
+    let broker = broker.clone();
+    Alerts::new(live, Arc::clone(connector), Box::new(move || broker.now()))
 }
 
 /// Most connections of all listeners at one time.

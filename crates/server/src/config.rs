@@ -11,6 +11,7 @@ mod values;
 mod auth;
 mod kafka;
 mod cluster;
+mod alerts;
 mod reference;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use punctual_model::limits::{BODY_BYTES_CEILING, DELAY_CEILING};
 use punctual_model::{Span, Timestamp};
 use url::Url;
 
+pub use self::alerts::AlertsConfig;
 pub use self::auth::{AdminToken, AuthConfig};
 pub use self::cluster::{
     ClusterConfig, ClusterSecret, CoordinatorKind, CopiesPer, Hidden, IngressConfig, OutletConfig,
@@ -66,6 +68,8 @@ pub struct Config {
     pub topics: TopicsConfig,
     /// Pushing.
     pub push: PushConfig,
+    /// Alerts.
+    pub alerts: AlertsConfig,
     /// Log lines.
     pub log: LogConfig,
     /// Traces.
@@ -247,6 +251,7 @@ impl TryFrom<&ConfigFile> for Config {
                 ca_file: file.get("push.ca_file", values::file)?,
                 check_secret: file.get_secret("push.check_secret", Secret::read)?,
             },
+            alerts: alerts::read(file)?,
             log: LogConfig {
                 format: file.get("log.format", |text| {
                     choice(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
@@ -264,6 +269,7 @@ impl TryFrom<&ConfigFile> for Config {
         kafka::check_reach(file, &config)?;
         check_traces(file, &config)?;
         cluster::check(file, &config)?;
+        alerts::check(file, &config)?;
         Ok(config)
     }
 }

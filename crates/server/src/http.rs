@@ -54,6 +54,7 @@ pub(crate) use self::figures::Pulse;
 mod session;
 mod console;
 mod trends;
+mod alerts;
 mod cluster;
 #[cfg(feature = "cluster")]
 mod internal;

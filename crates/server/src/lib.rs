@@ -25,3 +25,4 @@ mod receiving;
 mod grpc;
 mod kafka;
 pub mod push;
+mod alerts;

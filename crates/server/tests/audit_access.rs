@@ -60,6 +60,7 @@ fn case(operation: &str) -> (Vec<Before>, (String, Value), &'static str) {
             (vec![], ("/v1/levels".into(), json!({"levels": vec!["1s"; 18]})), "levels_put")
         }
         "PutCluster" => (vec![], ("/v1/cluster".into(), json!({"slots": 1})), "cluster_put"),
+        "TestAlerts" => (vec![], ("/v1/alerts/test".into(), Value::Null), "alerts_test"),
         "ResumeTransaction" => (vec![], (String::new(), Value::Null), "transaction_resume"),
         "CreateApp" => (vec![], ("/v1/apps".into(), json!({"key": "new"})), "app_create"),
         "PatchApp" => of_app("", json!({"quotas": {"pending": 5}}), "app_patch"),

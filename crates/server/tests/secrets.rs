@@ -71,6 +71,8 @@ fn g47_no_secret_is_ever_told() {
         ("auth.enabled", "true"),
         ("store.durability", "os"),
         ("push.check_secret", "a-secret-for-checks"),
+        ("alerts.webhook", "http://alerts.example.test/an-address-that-is-a-secret"),
+        ("alerts.webhook_secret", "a-secret-for-alerts"),
     ];
     let server = Server::with(&settings);
     let made = admin_token(&server);
@@ -93,7 +95,12 @@ fn g47_no_secret_is_ever_told() {
     let mut admin = Client::new(&server, &admin_rotated);
     admin.json("DELETE", "/v1/apps/app", &Value::Null);
     let mut shown = String::new();
-    for path in ["/v1/audit", "/metrics", "/v1/apps", "/v1/topics/t/groups/g", "/v1/stats"] {
+    let tested = admin.ask("POST", "/v1/alerts/test", "", "");
+    assert_eq!(tested.json()["webhook"], "failed", "{}", tested.body);
+    shown.push_str(&tested.body);
+    for path in
+        ["/v1/audit", "/metrics", "/v1/apps", "/v1/topics/t/groups/g", "/v1/stats", "/v1/alerts"]
+    {
         shown.push_str(&admin.ask("GET", path, "", "").body);
     }
     assert!(shown.contains("app_rotate") && shown.contains("punctual_pending_messages"));
@@ -123,7 +130,14 @@ fn g47_no_secret_is_ever_told() {
     assert!(logged.contains("admin-token"), "the log says where the token is: {logged}");
     let tokens = [chosen, &made, &app, &rotated, wrong, &admin_rotated];
     let secrets = tokens.iter().map(|token| token.split_once('.').unwrap().1);
-    let others = ["a-secret-for-checks", "a-secret-for-pushes", "short-secret"];
+    let others = [
+        "a-secret-for-checks",
+        "a-secret-for-pushes",
+        "short-secret",
+        "an-address-that-is-a-secret",
+        "alerts.example.test",
+        "a-secret-for-alerts",
+    ];
     for secret in secrets.chain(others) {
         assert!(!logged.contains(secret), "{secret} is in the log");
         assert!(!shown.contains(secret), "{secret} is shown");

@@ -196,6 +196,7 @@ impl Consumer {
             last_error: None,
         };
         failures.add(error);
+        core.counters.worst.note(failures.failed, self.topic(), &group.name);
         let attempts_max = super::open::attempts_max(&failed.message);
         let exhausted = is_exhausted(&group, attempts_max, &failures);
         let roll = core.nonces.next();

@@ -24,6 +24,7 @@ use super::running::{Core, Pending, Running};
 use super::waiters::{Available, Waiters};
 use crate::arrivals::Arrivals;
 use crate::bounds::InForce;
+use crate::pulse::Worst;
 use crate::stats::Counters;
 use crate::time::BrokerTime;
 use crate::watch::Watch;
@@ -284,6 +285,12 @@ impl Consumers {
         let mut lags: Vec<GroupLag> = running.into_iter().filter_map(lag).collect();
         lags.sort_by(|a, b| (&a.topic, &a.group).cmp(&(&b.topic, &b.group)));
         lags
+    }
+
+    /// The message that has failed most often since this was last asked.
+    #[must_use]
+    pub fn take_worst(&self) -> Option<Worst> {
+        self.inner.core.counters.worst.take()
     }
 
     /// Ready when a group was made, changed or deleted. Ask for it first, then look, then wait.

@@ -137,6 +137,7 @@ impl Running {
         let mut fates = Vec::with_capacity(works.len());
         for work in &mut works {
             work.open.failures.add(error.clone());
+            self.core.counters.worst.note(work.open.failures.failed, &self.topic, &group.name);
             fates.push(self.fate(&group, &work.open, failure, now));
         }
         let outcome = |fate: &Fate| match fate {
@@ -190,6 +191,7 @@ impl Running {
             // What is exhausted was counted when the store refused to take it.
             if !is_exhausted(&group, open.attempts_max, &open.failures) {
                 open.failures.add(error.clone());
+                self.core.counters.worst.note(open.failures.failed, &self.topic, &group.name);
             }
             if is_exhausted(&group, open.attempts_max, &open.failures) {
                 exhausted.push(Work { place, lease, open: open.clone() });

@@ -90,6 +90,7 @@ impl<T: Timeline> Inner<T> {
             }));
             if let Revised::Done(_) = self.timeline.revise(orders).await? {
                 self.ready.remove(id);
+                self.undecided.forget(stored.record.created, id);
                 if decision == TransactionState::RolledBack {
                     self.counters.cancelled.fetch_add(topics.len() as u64, Ordering::Relaxed);
                     self.counters.topics.note_each(topics.into_iter(), |of| &of.cancelled);

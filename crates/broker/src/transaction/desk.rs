@@ -13,6 +13,7 @@ use punctual_model::{GroupName, MessageId, Timestamp, TopicId};
 use super::keep::Inbox;
 use super::ready::{Ready, Waiting, Way};
 use super::record::Stored;
+use super::undecided::Noted;
 use crate::control::Handler;
 use crate::group::Available;
 use crate::stats::Counters;
@@ -42,6 +43,7 @@ pub(super) struct Inner<T> {
     pub(super) counters: Arc<Counters>,
     pub(super) ready: Ready,
     pub(super) inbox: Inbox,
+    pub(super) undecided: Noted,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -79,6 +81,7 @@ impl<T: Timeline> Desk<T> {
             counters,
             ready: Ready::default(),
             inbox: Inbox::default(),
+            undecided: Noted::default(),
             thread: Mutex::default(),
         });
         let kept = Arc::clone(&inner);

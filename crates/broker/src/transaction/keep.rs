@@ -129,12 +129,13 @@ impl<T: Timeline> Inner<T> {
     }
 
     async fn search_page(&self, after: Option<Key>) -> Result<Option<Key>, StoreError> {
+        // Those that are unresolved stand where nothing falls due.
         let query = PendingQuery {
-            to: Timestamp::PREPARED,
             after,
             ..PendingQuery::all_of(TopicId::TRANSACTIONS, Lane::Retry, PAGE_MAX)
         };
         let page = self.timeline.pending(query).await?;
+        self.undecided.note_all(page.entries.iter().filter_map(Stored::of_pending));
         for stored in page.entries.iter().filter_map(Stored::of_pending) {
             // Those that had found no room come by themselves, and so do those that are late.
             if let Some(since) = stored.record.ready_since
@@ -159,6 +160,8 @@ impl<T: Timeline> Inner<T> {
     fn change(&self, due: &[Armed]) -> Result<bool, StoreError> {
         let now = self.time.read().timestamp();
         let mut room = self.ready.room();
+        // Also those that other brokers over the same timeline have prepared.
+        self.undecided.note_all(due.iter().filter_map(Stored::of_armed));
         let mut steps: Vec<Step> = due.iter().map(|armed| step(armed, now, &mut room)).collect();
         while !steps.is_empty() {
             let orders = steps.iter().map(|step| step.order.clone()).collect();

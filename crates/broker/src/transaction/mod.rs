@@ -28,6 +28,7 @@ mod decide;
 mod check;
 mod keep;
 mod list;
+mod undecided;
 
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ use punctual_model::{
 pub use self::accept::{HalfRequest, Preparation};
 pub use self::check::SomeChecks;
 pub use self::desk::{Desk, DeskParts};
+pub use self::undecided::Undecided;
 use crate::schedule::ScheduleError;
 
 /// Longest callback URL, in bytes.

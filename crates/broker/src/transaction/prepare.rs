@@ -103,10 +103,11 @@ impl<T: Timeline> Inner<T> {
     ) -> Result<Prepared, PrepareError> {
         let Draft { producer_group, halves, url, .. } = draft;
         let now = self.time.read();
+        let created = now.timestamp();
         let record = Record {
             producer_group,
             state: TransactionState::Prepared,
-            created: now.timestamp(),
+            created,
             decided: None,
             policy,
             checks_sent: 0,
@@ -120,7 +121,13 @@ impl<T: Timeline> Inner<T> {
         let mut orders = vec![Order::Schedule { lane: Lane::Retry, entry, conflict }];
         orders.extend(halves.into_iter().map(parked));
         match self.timeline.revise(orders).await? {
-            Revised::Done(done) => self.stored(&done).await,
+            Revised::Done(done) => {
+                let prepared = self.stored(&done).await?;
+                if !prepared.duplicate {
+                    self.undecided.note(created, prepared.id);
+                }
+                Ok(prepared)
+            }
             Revised::Refused { index, reason: Refusal::OwnIdTaken(id) } => {
                 Err(PrepareError::OwnIdTaken { index: index.saturating_sub(1), id: Some(id) })
             }

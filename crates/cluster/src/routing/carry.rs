@@ -140,7 +140,7 @@ impl<L: Timeline> Inner<L> {
             Request::Schedule(batch) => self.local.schedule(batch).await.map(Answer::Scheduled),
             Request::Cancel(ids) => self.local.cancel(ids).await.map(Answer::Cancelled),
             Request::Revise(orders) => self.local.revise(orders).await.map(Answer::Revised),
-            Request::Ready { .. } => {
+            Request::Ready { .. } | Request::Leaving(_) => {
                 Err(StoreError::Unavailable("it is not for a timeline".into()))
             }
         }

@@ -26,6 +26,8 @@ const VERSION: u8 = 1;
 
 /// Most orders or ids in one request: a batch, and what comes with each of its messages.
 const ITEMS_MAX: usize = 4 * BATCH_MESSAGES_MAX;
+/// Longest name of a node, in bytes; none of ours is as long.
+const NAME_BYTES_MAX: usize = 256;
 
 /// Largest request and answer, in bytes: a full batch, and what stands around each message.
 pub const BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
@@ -52,6 +54,8 @@ pub enum Request {
         /// How long to wait for the first.
         wait_ms: u64,
     },
+    /// The node of that name leaves the cluster, in order.
+    Leaving(Arc<str>),
 }
 
 /// What came of it.
@@ -65,6 +69,8 @@ pub enum Answer {
     Revised(Revised),
     /// Transactions with a check, and since when.
     Ready(Vec<(Timestamp, MessageId)>),
+    /// It is known now.
+    Noted,
 }
 
 impl Request {
@@ -91,6 +97,10 @@ impl Request {
                 codec::put_varint(&mut out, *max as u64);
                 codec::put_varint(&mut out, *wait_ms);
             }
+            Self::Leaving(name) => {
+                out.push(5);
+                codec::put_bytes(&mut out, name.as_bytes());
+            }
         }
         out.into()
     }
@@ -112,10 +122,16 @@ impl Request {
                 max: usize::try_from(codec::get_varint(rest)?).map_err(|_large| Malformed)?,
                 wait_ms: codec::get_varint(rest)?,
             },
+            5 => Self::Leaving(get_name(rest)?),
             _ => return Err(Malformed),
         };
         if rest.is_empty() { Ok(request) } else { Err(Malformed) }
     }
+}
+
+fn get_name(rest: &mut &[u8]) -> Result<Arc<str>, Malformed> {
+    let name = codec::get_text(rest)?;
+    if name.len() <= NAME_BYTES_MAX { Ok(name.into()) } else { Err(Malformed) }
 }
 
 /// An answer, or a refusal, as bytes.
@@ -181,6 +197,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
                 record::put_id(out, *id);
             });
         }
+        Answer::Noted => out.push(6),
     }
 }
 
@@ -194,6 +211,7 @@ fn get_answer(rest: &mut &[u8]) -> Result<Answer, Malformed> {
             Answer::Revised(Revised::Refused { index, reason: get_refusal(rest)? })
         }
         5 => Answer::Ready(get_all(rest, |rest| Ok((get_time(rest)?, record::get_id(rest)?)))?),
+        6 => Answer::Noted,
         _ => return Err(Malformed),
     })
 }

@@ -173,6 +173,8 @@ operations! {
     Trends:            Observe  Whole;
     Cluster:           Observe  Whole;
     PutCluster:        Admin    Whole;
+    Alerts:            Observe  Whole;
+    TestAlerts:        Admin    Whole;
     LiveFigures:       Observe  Whole;
     GetSession:        Anybody  Open;
     SignIn:            Anybody  Open;

@@ -27,6 +27,8 @@ use crate::tasks::Tasks;
 const MARGIN: Duration = Duration::from_secs(5);
 /// How long a list of nodes is asked before it is looked at again.
 const ROUND: Duration = Duration::from_secs(20);
+/// How long others may take to hear that this node leaves.
+const GOODBYE: Duration = Duration::from_secs(1);
 /// Pause after an answer, or after none, before the same node is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -68,6 +70,22 @@ impl Link {
     /// Carries out what another node asks, in the slots of this one.
     pub(crate) async fn carry(&self, request: Request) -> Result<Answer, StoreError> {
         (self.carry)(request).await
+    }
+
+    /// Tells all other nodes that this one leaves in order, so that nobody misses it. Does not wait
+    /// for those that do not answer.
+    pub(crate) async fn tell_leaving(&self) {
+        let Some(own) = (self.name)() else { return };
+        let view = self.coordinator.view();
+        let others = view.nodes.iter().filter(|node| node.name != own);
+        let request = Request::Leaving(Arc::clone(&own)).encode();
+        let told =
+            others.map(|node| self.peers.call(node.address.clone(), request.clone(), GOODBYE));
+        for outcome in join_all(told).await {
+            if let Err(error) = outcome {
+                tracing::debug!(?error, "another node does not know that this one leaves");
+            }
+        }
     }
 
     /// Asks all other nodes which checks of a producer group they have ready, and lets them be ready

@@ -1,5 +1,6 @@
 //! The nodes that make up the broker, as this one sees them. One machine alone is one of them.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +13,10 @@ use tokio_util::sync::DropGuard;
 use crate::app::Broker;
 use crate::backend::history::{Event, History};
 use crate::tasks::Tasks;
+
+/// Nodes of which it is remembered that they left.
+#[cfg(feature = "cluster")]
+const LEFT_MAX: usize = 1000;
 
 /// Tells the name under which this node is known at the moment.
 pub(crate) type Name = Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>;
@@ -38,6 +43,8 @@ pub(crate) struct Nodes {
     memory: Option<Arc<dyn Fn() -> Memory + Send + Sync>>,
     standing: Standing,
     history: Arc<Mutex<History>>,
+    /// Who said last that they leave.
+    left: Mutex<VecDeque<Arc<str>>>,
     /// How this node speaks with others, where there may be some.
     #[cfg(feature = "cluster")]
     pub(crate) link: Option<crate::backend::Link>,
@@ -59,6 +66,7 @@ impl Nodes {
             memory: None,
             standing,
             history: Arc::default(),
+            left: Mutex::default(),
             #[cfg(feature = "cluster")]
             link: None,
         }
@@ -73,8 +81,8 @@ impl Nodes {
         link: Option<crate::backend::Link>,
     ) -> Self {
         let memory: Arc<dyn Fn() -> Memory + Send + Sync> = Arc::new(memory);
-        let (memory, history) = (Some(memory), Arc::default());
-        Self { coordinator, shared: true, name, memory, standing, history, link }
+        let (memory, history, left) = (Some(memory), Arc::default(), Mutex::default());
+        Self { coordinator, shared: true, name, memory, standing, history, left, link }
     }
 
     /// From now on it is remembered what becomes of the cluster.
@@ -116,6 +124,29 @@ impl Nodes {
     pub(crate) fn memory_teller(&self) -> Box<dyn Fn() -> Option<Memory> + Send + Sync> {
         let memory = self.memory.clone();
         Box::new(move || memory.as_ref().map(|memory| memory()))
+    }
+
+    /// Whether that node said that it leaves.
+    pub(crate) fn has_left(&self, name: &str) -> bool {
+        self.left.lock().iter().any(|left| &**left == name)
+    }
+
+    /// That node leaves, in order.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn note_left(&self, name: Arc<str>) {
+        let mut left = self.left.lock();
+        if left.len() >= LEFT_MAX {
+            left.pop_front();
+        }
+        left.push_back(name);
+    }
+
+    /// Tells the others that this node leaves, in order.
+    pub(crate) async fn tell_leaving(&self) {
+        #[cfg(feature = "cluster")]
+        if let Some(link) = &self.link {
+            link.tell_leaving().await;
+        }
     }
 
     /// Whether this node serves as it should, and if not, why.

@@ -104,6 +104,11 @@ impl fmt::Debug for ClusterSecret {
 pub struct Hidden(String);
 
 impl Hidden {
+    /// The text, if there is one.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
     /// The text.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -244,9 +249,7 @@ pub(super) fn timeline(file: &ConfigFile) -> Result<TimelineConfig, ConfigError>
         url: file.get("timeline.url", database)?,
         endpoints: file.get("timeline.endpoints", texts)?,
         user: file.get("timeline.user", |text| optional(text, name))?,
-        password: file.get_secret("timeline.password", |text| {
-            Ok((!text.is_empty()).then(|| Hidden(text.to_owned())))
-        })?,
+        password: file.get_secret("timeline.password", |text| Ok(Hidden::read(text)))?,
         keyspace: file.get("timeline.keyspace", keyspace)?,
         replication: file.get("timeline.replication", copies)?,
         horizon: file.get("timeline.horizon", span)?,

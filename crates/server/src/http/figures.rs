@@ -162,7 +162,7 @@ impl Looks {
             success_rate: self.success_rate(),
             memory_bytes: *memory_bytes,
             store_bytes: *store_bytes,
-            alerts_firing: 0,
+            alerts_firing: count(shared.alerts.firing_count()),
         }
     }
 

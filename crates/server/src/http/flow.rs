@@ -28,9 +28,9 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    apps, audit, bulk, clock, cluster, console, consume, dead, export, figures, groups, health,
-    import, legacy, levels, messages, metrics, openapi, pending, problem, receive, receive_stream,
-    session, stats, topics, transactions, trends,
+    alerts, apps, audit, bulk, clock, cluster, console, consume, dead, export, figures, groups,
+    health, import, legacy, levels, messages, metrics, openapi, pending, problem, receive,
+    receive_stream, session, stats, topics, transactions, trends,
 };
 use crate::trace;
 
@@ -216,6 +216,8 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::Trends => trends::show(call).await,
         Operation::Cluster => cluster::show(call).await,
         Operation::PutCluster => cluster::put(call).await,
+        Operation::Alerts => alerts::show(call).await,
+        Operation::TestAlerts => alerts::test(call).await,
         Operation::Metrics => metrics::show(call).await,
         Operation::OpenApi => openapi::document(&call),
         Operation::Docs => Ok(openapi::page()),

@@ -75,6 +75,10 @@ async fn carry_out(
             let wait = Duration::from_millis(wait_ms.min(RECEIVE_WAIT_MAX.as_millis()));
             Ok(Answer::Ready(ready(shared, &group, max.min(READY_MAX), wait).await))
         }
+        wire::Request::Leaving(name) => {
+            shared.nodes.note_left(name);
+            Ok(Answer::Noted)
+        }
         asked => link.carry(asked).await,
     }
 }

@@ -43,6 +43,7 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     connections(&mut text, call.shared.places.standing(), kafka);
     groups(&mut text, &stats, &lags);
     traces(&mut text, &call.shared.traces.counts);
+    alerts(&mut text, call.shared.alerts.firing());
     #[cfg(feature = "cluster")]
     if let Some(outside) = &store.outside {
         self::outside(&mut text, outside);
@@ -116,6 +117,15 @@ fn outside(text: &mut String, outside: &OutsideFigures) {
     }
     if let Some(calls) = &outside.peer_calls {
         histogram(text, "punctual_peer_call_seconds", "Time that calls of nodes took.", calls);
+    }
+}
+
+/// Which rules of alerts fire.
+fn alerts(text: &mut String, firing: impl IntoIterator<Item = (&'static str, bool)>) {
+    let name = "punctual_alert_firing";
+    head(text, name, "gauge", "Whether an alert fires.");
+    for (rule, fires) in firing {
+        line(text, format_args!("{name}{{rule=\"{rule}\"}} {}", u8::from(fires)));
     }
 }
 

@@ -150,6 +150,8 @@ fn describe(operation: Operation, numbers: &Numbers) -> Described {
         Operation::Trends => admin::trends(numbers),
         Operation::Cluster => admin::cluster(),
         Operation::PutCluster => admin::put_cluster(),
+        Operation::Alerts => admin::alerts(),
+        Operation::TestAlerts => admin::test_alerts(),
         Operation::Metrics => admin::metrics(),
         Operation::OpenApi => admin::document(),
         Operation::Docs => admin::page(),

@@ -100,6 +100,8 @@ pub(crate) const ROUTES: &[Route] = &[
     route(Method::GET,    "/v1/trends",                                                  Operation::Trends),
     route(Method::GET,    "/v1/cluster",                                                 Operation::Cluster),
     route(Method::PUT,    "/v1/cluster",                                                 Operation::PutCluster),
+    route(Method::GET,    "/v1/alerts",                                                  Operation::Alerts),
+    route(Method::POST,   "/v1/alerts/test",                                             Operation::TestAlerts),
     route(Method::GET,    "/v1/session",                                                 Operation::GetSession),
     route(Method::POST,   "/v1/session",                                                 Operation::SignIn),
     route(Method::DELETE, "/v1/session",                                                 Operation::SignOut),

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::access::Gate;
+use crate::alerts::Alerts;
 use crate::app::Broker;
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, StoreFigures};
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) pulse: Pulse,
     /// When the server was started, on the clock of the broker and on that of the machine.
     pub(crate) started: (Timestamp, Instant),
+    /// What watches over the broker.
+    pub(crate) alerts: Alerts,
     /// The nodes that make up the broker.
     pub(crate) nodes: Nodes,
     taking: AtomicBool,
@@ -87,6 +90,7 @@ impl Shared {
         pushed: Arc<Figures>,
         tasks: Tasks,
         (live, audit, gate, traces, trends): Known<'_>,
+        alerts: Alerts,
     ) -> Self {
         let started = (broker.now(), Instant::now());
         let held_bytes_max = live.read().config.http.held_bytes_max;
@@ -118,6 +122,7 @@ impl Shared {
             store_bytes: StoreBytes::default(),
             pulse: Pulse::default(),
             started,
+            alerts,
             nodes,
             taking: AtomicBool::new(true),
         }

@@ -7,10 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use http::{Method, Request, StatusCode};
-use http_body_util::Full;
+use http::StatusCode;
 use punctual_api::transaction::Decision;
 use punctual_broker::transaction::{Callback, CallbackAnswer, DecideError};
 use punctual_model::Clock;
@@ -21,9 +18,8 @@ use tracing::{debug, warn};
 use crate::app::Broker;
 use crate::push::client::Client;
 use crate::push::connect::Connector;
-use crate::push::endpoint::Endpoint;
-use crate::push::request::AGENT;
-use crate::push::sign::{Signer, seconds};
+use crate::push::request;
+use crate::push::sign::Signer;
 use crate::shown::check_view;
 use crate::tasks::Tasks;
 
@@ -111,7 +107,9 @@ impl Asking {
         let endpoint = endpoint.map_err(|error| error.to_string())?;
         let view = check_view(&callback.check, Some(&callback.producer_group));
         let body = serde_json::to_vec(&view).expect("our own shapes have no faults");
-        let request = self.request(&endpoint, &view.transaction, body);
+        let now = self.clock.read().timestamp();
+        let signer = self.signer.as_ref();
+        let request = request::json(&endpoint, (&view.transaction, body), signer, now);
         let request = request.map_err(|error| error.to_string())?;
         let client = Client::new(Arc::clone(&self.connector), endpoint, TIMEOUT);
         let answer = client.send(request).await.map_err(|error| error.to_string())?;
@@ -124,28 +122,5 @@ impl Asking {
             Decision::Rollback => Ok(CallbackAnswer::RolledBack),
             Decision::Unknown => Ok(CallbackAnswer::Unknown),
         }
-    }
-
-    fn request(
-        &self,
-        endpoint: &Endpoint,
-        id: &str,
-        body: Vec<u8>,
-    ) -> Result<Request<Full<Bytes>>, http::Error> {
-        let now = self.clock.read().timestamp();
-        let signature = self.signer.as_ref().map(|signer| signer.sign(id, now, &body));
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = endpoint.target.parse().map_err(http::Error::from)?;
-        let head = request.headers_mut();
-        head.insert(HOST, HeaderValue::try_from(&endpoint.authority)?);
-        head.insert(USER_AGENT, AGENT);
-        head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        head.insert("webhook-id", HeaderValue::try_from(id)?);
-        head.insert("webhook-timestamp", HeaderValue::from(seconds(now)));
-        if let Some(signature) = signature {
-            head.insert("webhook-signature", HeaderValue::try_from(signature)?);
-        }
-        Ok(request)
     }
 }

@@ -16,6 +16,7 @@ mod breaker;
 mod figures;
 mod pusher;
 mod callback;
+mod notice;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub(crate) use self::connect::{client_tls, read_authorities};
 pub use self::endpoint::Allowed;
 pub(crate) use self::endpoint::URL_CHARS_MAX;
 pub(crate) use self::figures::{Counts, Figures};
+pub(crate) use self::notice::{Notice, Unsent, send as send_notice};
 pub use self::sign::Secret;
 use self::sign::Signer;
 

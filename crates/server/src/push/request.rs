@@ -1,4 +1,4 @@
-//! A message as an HTTP request: a CloudEvent in binary mode, signed.
+//! A message as an HTTP request: a CloudEvent in binary mode, signed; and our own JSON likewise.
 //!
 //! Only this file decides which fields a request has. What a sender put into a message reaches the
 //! endpoint under the prefix [`HEADER_PREFIX`] alone, so that it can neither end the head nor stand
@@ -25,7 +25,7 @@ const UNKNOWN_TYPE: HeaderValue = HeaderValue::from_static("application/octet-st
 /// Receivers take such a body for the event itself, with whatever attributes its sender gave it.
 const EVENT_BODY_TYPE: &str = "application/cloudevents";
 /// How requests of ours call themselves.
-pub(crate) const AGENT: HeaderValue =
+const AGENT: HeaderValue =
     HeaderValue::from_static(concat!("punctual/", env!("CARGO_PKG_VERSION")));
 
 /// A message on its way to an endpoint.
@@ -71,6 +71,29 @@ pub(crate) fn build(
         if let (Ok(name), Ok(value)) = (name, value) {
             head.append(name, value);
         }
+    }
+    Ok(request)
+}
+
+/// The request that carries some JSON of our own; `now` is when it is signed.
+pub(crate) fn json(
+    endpoint: &Endpoint,
+    (id, body): (&str, Vec<u8>),
+    signer: Option<&Signer>,
+    now: Timestamp,
+) -> Result<Request<Full<Bytes>>, http::Error> {
+    let signature = signer.map(|signer| signer.sign(id, now, &body));
+    let mut request = Request::new(Full::new(Bytes::from(body)));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = endpoint.target.parse().map_err(http::Error::from)?;
+    let head = request.headers_mut();
+    head.insert(HOST, HeaderValue::try_from(&endpoint.authority)?);
+    head.insert(USER_AGENT, AGENT);
+    head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    head.insert("webhook-id", HeaderValue::try_from(id)?);
+    head.insert("webhook-timestamp", HeaderValue::from(seconds(now)));
+    if let Some(signature) = signature {
+        head.insert("webhook-signature", HeaderValue::try_from(signature)?);
     }
     Ok(request)
 }

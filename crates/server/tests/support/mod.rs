@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use punctual_server::app::{self, Ready, ServeError};
 use punctual_server::config::{Config, ConfigFile, Source};
+use punctual_server::live::{Live, Reload};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -28,6 +29,9 @@ pub(crate) struct Server {
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<Result<(), ServeError>>>,
     runtime: Runtime,
+    live: Live,
+    /// What it was started with.
+    file: ConfigFile,
     _data: TempDir,
 }
 
@@ -63,6 +67,8 @@ impl Server {
         self.join().expect("it ends regularly");
         let elsewhere = TempDir::new().expect("a directory");
         let data = std::mem::replace(&mut self._data, elsewhere);
+        // Whatever it still has is closed before others open it.
+        drop(self);
         Self::serving(data, settings, None)
     }
 
@@ -88,7 +94,7 @@ impl Server {
         for (name, value) in USUAL.iter().chain(&[("store.data", &*path)]).chain(settings) {
             file.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
         }
-        let mut config = Config::try_from(file).expect("a valid configuration");
+        let mut config = Config::try_from(&file).expect("a valid configuration");
         if let Some(start) = virtual_time {
             config = config.with_virtual_time(start).expect("a time");
         }
@@ -100,8 +106,19 @@ impl Server {
         }));
         let started = runtime.block_on(async { timeout(PATIENCE, started).await });
         let ready = started.expect("it starts in time").expect("it starts");
-        let Ready { http: address, kafka, .. } = ready;
-        Self { address, kafka, stop: Some(stop), serving: Some(serving), runtime, _data: data }
+        let Ready { http: address, kafka, live, .. } = ready;
+        let (stop, serving) = (Some(stop), Some(serving));
+        Self { address, kafka, stop, serving, runtime, live, file, _data: data }
+    }
+
+    /// Takes other settings over those it was started with, as a SIGHUP does.
+    pub(crate) fn reload(&self, settings: &[(&str, &str)]) {
+        let mut fresh = self.file.clone();
+        for (name, value) in settings {
+            fresh.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
+        }
+        let mut reload = Reload::new(self.live.clone(), self.file.clone());
+        reload.take(fresh).expect("a valid configuration");
     }
 
     pub(crate) fn connect(&self) -> TcpStream {

@@ -80,6 +80,7 @@ fn any_request() -> impl Strategy<Value = Request> {
         ("[a-z]{1,9}", 0..100usize, any::<u64>()).prop_map(|(group, max, wait_ms)| {
             Request::Ready { group: GroupName::new(&group).unwrap(), max, wait_ms }
         }),
+        ".{0,40}".prop_map(|name| Request::Leaving(name.into())),
     ]
 }
 
@@ -122,6 +123,7 @@ fn any_answer() -> impl Strategy<Value = Result<Answer, StoreError>> {
         }),
         proptest::collection::vec(any_id(), 0..5)
             .prop_map(|ids| Ok(Answer::Ready(ids.iter().map(|id| (id.key.due, *id)).collect()))),
+        Just(Ok(Answer::Noted)),
         error.prop_map(Err),
     ]
 }

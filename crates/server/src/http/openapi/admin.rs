@@ -113,3 +113,16 @@ pub(super) fn put_cluster() -> Described {
         .refused(&[Code::InvalidField, Code::NotACluster, Code::Unavailable])
         .refused(RECORD)
 }
+
+pub(super) fn alerts() -> Described {
+    Described::new(TAG, "What is watched, and what is wrong")
+        .ok("The rules, and what was told of lately.", "Alerts")
+        .refused(QUERY)
+}
+
+pub(super) fn test_alerts() -> Described {
+    Described::new(TAG, "Send a test to the webhook of alerts")
+        .ok("What came of it.", "AlertTested")
+        .refused(QUERY)
+        .refused(RECORD)
+}

@@ -1,0 +1,154 @@
+//! The loop: looks at everything every now and then, and tells what has changed.
+//!
+//! A look takes a handful of counters, whatever the number of messages. Nothing that does not answer
+//! holds it up: what could not be read in time is unknown until the next look.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use punctual_api::alert::AlertsView;
+use punctual_model::{Span, Timestamp};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use tracing::{debug, info, warn};
+
+use crate::alerts::book::{Book, Event, Moment, Seen};
+use crate::alerts::lookout::{Lookout, Read};
+use crate::alerts::roster::Roster;
+use crate::alerts::webhook::{Now, Told, Webhook};
+use crate::http::shared::Shared;
+use crate::live::Live;
+use crate::machine;
+use crate::push::Connector;
+
+/// How long a store may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Where one machine has everything.
+const ALONE: &str = "single";
+
+/// The alerts, for whoever looks at them.
+pub(crate) struct Alerts {
+    book: Mutex<Book>,
+    webhook: Webhook,
+    /// The configuration may have changed.
+    changed: Arc<Notify>,
+}
+
+impl Alerts {
+    pub(crate) fn new(live: &Live, connector: Arc<Connector>, now: Now) -> Self {
+        let changed = Arc::new(Notify::new());
+        let told = Arc::clone(&changed);
+        live.follow(move |_| told.notify_one());
+        let webhook = Webhook::new(live.clone(), connector, now);
+        Self { book: Mutex::default(), webhook, changed }
+    }
+
+    /// How many rules fire.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the live view shows it"))]
+    pub(crate) fn firing_count(&self) -> usize {
+        self.firing().into_iter().filter(|(_, fires)| *fires).count()
+    }
+
+    /// Which rules fire, by name.
+    pub(crate) fn firing(&self) -> impl IntoIterator<Item = (&'static str, bool)> + use<> {
+        self.book.lock().firing()
+    }
+
+    /// Everything as it is shown.
+    pub(crate) fn view(&self, live: &Live) -> AlertsView {
+        let current = live.read();
+        let book = self.book.lock();
+        let (rules, history) = (book.rules(&current.config.alerts), book.history());
+        drop(book);
+        AlertsView { rules, history, webhook: self.webhook.view() }
+    }
+
+    /// Sends a test, and waits for what comes of it.
+    pub(crate) async fn test(&self, at: Timestamp, node: String) -> Told {
+        let event = Event::test(at);
+        let news = event.notice(node);
+        self.book.lock().note(event);
+        self.webhook.tell(&news).await
+    }
+}
+
+/// The name of this machine, for whoever is told.
+pub(crate) fn node(shared: &Shared) -> String {
+    shared.nodes.name().map_or_else(|| ALONE.to_owned(), |name| name.to_string())
+}
+
+/// Watches, and tells, until the tasks are asked to stop.
+pub(crate) fn start(shared: &Arc<Shared>) {
+    let told = Arc::clone(shared);
+    shared.tasks.spawn(async move { told.alerts.webhook.run(&told.tasks).await });
+    let watched = Arc::clone(shared);
+    shared.tasks.spawn(async move { watch(&watched).await });
+}
+
+async fn watch(shared: &Arc<Shared>) {
+    let start = Instant::now();
+    let (mut lookout, mut roster) = (Lookout::default(), Roster::default());
+    loop {
+        let interval = shared.live().config.alerts.interval;
+        let mut read = look(shared).await;
+        read.nodes = nodes(shared, &mut roster, start.elapsed());
+        let since_start = start.elapsed();
+        let events = {
+            let current = shared.live();
+            let config = &current.config.alerts;
+            let seen = lookout.see(read, since_start, config.window);
+            let now = Moment { at: shared.broker.now(), since_start };
+            shared.alerts.book.lock().take(seen, now, config)
+        };
+        events.iter().for_each(|event| tell(shared, event));
+        tokio::select! {
+            () = shared.tasks.stopped() => return,
+            // Woken earlier or not: it is looked again.
+            _woken = timeout(interval, shared.alerts.changed.notified()) => {}
+        }
+    }
+}
+
+/// Reads what is to be judged.
+async fn look(shared: &Arc<Shared>) -> Read {
+    let (broker, data) = (shared.broker.clone(), shared.live().config.store.data.clone());
+    let counted = shared
+        .tasks
+        .blocking(move || (broker.pulse(), broker.consumers().take_worst(), machine::room(&data)));
+    let (pulse, worst, room) = match counted.await {
+        Ok((pulse, worst, room)) => (Some(pulse), worst, room),
+        // A fault of ours, which has been reported.
+        Err(_broken_off) => (None, None, None),
+    };
+    let after: Span = shared.live().config.alerts.undecided_after;
+    let asked = shared.broker.transactions().undecided(after);
+    let undecided = match timeout(ANSWER_TIMEOUT, asked).await {
+        Ok(Ok(undecided)) => Some(undecided),
+        Ok(Err(error)) => {
+            debug!(%error, "it is not known which transactions are undecided");
+            None
+        }
+        Err(_late) => None,
+    };
+    Read { pulse, worst, undecided, room, nodes: Seen::Unknown }
+}
+
+/// Who is missing in the cluster, where there is one.
+fn nodes(shared: &Shared, roster: &mut Roster, now: Duration) -> Seen {
+    match shared.nodes.view() {
+        None => Seen::Nothing,
+        Some(view) => roster.take(&view, |name| shared.nodes.has_left(name), now),
+    }
+}
+
+fn tell(shared: &Shared, event: &Event) {
+    let (rule, value, threshold) = (event.name(), event.value, event.threshold);
+    let unit = event.rule.map_or("", |rule| rule.unit.word());
+    let detail = event.detail.as_deref().unwrap_or_default();
+    match event.word {
+        "firing" => warn!(rule, value, threshold, unit, detail, "an alert is firing"),
+        _ => info!(rule, value, threshold, unit, detail, "an alert is resolved"),
+    }
+    shared.alerts.webhook.put(event.notice(node(shared)));
+}
