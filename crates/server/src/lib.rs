@@ -17,6 +17,7 @@ mod audit;
 mod consuming;
 mod shown;
 mod machine;
+mod timings;
 mod net;
 mod http;
 pub mod rules;

@@ -108,6 +108,7 @@ operations! {
     StopJob:           Manage   Topic;
     ListSeries:        Read     Topic;
     Forecast:          Read     Topic;
+    ForecastAll:       Observe  Whole;
     Export:            Read     Topic;
     Import:            Send     Topic;
     ReadPartition:     Read     Topic;
@@ -133,6 +134,7 @@ operations! {
     GetOffsets:        See      Group;
     PutOffsets:        Consume  Group;
     ListDead:          Read     Group;
+    SummarizeDead:     Read     Group;
     Redrive:           Manage   Group;
     GetRedrive:        See      Group;
     Purge:             Manage   Group;

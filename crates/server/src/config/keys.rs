@@ -182,6 +182,8 @@ pub const KEYS: &[Key] = &[
     key("push.ca_file", Path, "", "PEM file of authorities that pushes trust besides the system's"),
     key("push.check_secret", Secret, "", "secret that questions about transactions are signed with"),
     key("push.check_secret_file", Path, "", "file that holds `push.check_secret`, instead of the secret itself"),
+    key("metrics.topics_max", Count, "100", "most topics with lines of their own in `/metrics`, the largest; the others are summed under `topic=\"~other\"`").live(),
+    key("metrics.groups_max", Count, "100", "most groups with lines of their own in `/metrics`, the furthest behind; the others are summed under `group=\"~other\"`").live(),
     key("log.format", Choice(&["text", "json"]), "text", "how log lines are written: for people, or one JSON object a line").live(),
     key("log.level", List, "info", "what is logged: `off`, `error`, `warn`, `info`, `debug` or `trace`; for single parts as in `info,punctual_server::push=debug`").live(),
     key("otel.endpoint", Text, "", "where traces are sent to by OTLP over gRPC: `http://127.0.0.1:4317`; without it there are none"),

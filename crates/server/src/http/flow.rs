@@ -27,9 +27,9 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
-    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
-    transactions,
+    apps, audit, bulk, clock, cluster, consume, dead, export, forecast, groups, health, import,
+    legacy, levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats,
+    topics, transactions,
 };
 use crate::trace;
 
@@ -136,7 +136,8 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::GetJob => bulk::get(call).await,
         Operation::StopJob => bulk::stop(call).await,
         Operation::ListSeries => pending::series(call).await,
-        Operation::Forecast => pending::forecast(call).await,
+        Operation::Forecast => forecast::of_topic(call).await,
+        Operation::ForecastAll => forecast::of_all(call).await,
         Operation::Export => export::export(call).await,
         Operation::Import => import::import(call).await,
         Operation::ReadPartition => topics::read_partition(call).await,
@@ -162,6 +163,7 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::GetOffsets => groups::offsets(call).await,
         Operation::PutOffsets => groups::commit(call).await,
         Operation::ListDead => dead::list(call).await,
+        Operation::SummarizeDead => dead::summary(call).await,
         Operation::Redrive => dead::redrive(call).await,
         Operation::GetRedrive => dead::job(call, JobKind::Redrive).await,
         Operation::Purge => dead::purge(call).await,

@@ -14,6 +14,8 @@ use crate::app::Broker;
 use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, StoreFigures};
 use crate::consuming::Consuming;
+use crate::http::forecast::Forecasts;
+use crate::http::metrics::Chosen;
 use crate::http::openapi::Document;
 use crate::http::page::PAGE_BYTES_MAX;
 use crate::http::routes::Router;
@@ -22,6 +24,7 @@ use crate::live::{Current, Live};
 use crate::net::Places;
 use crate::push::Figures;
 use crate::tasks::Tasks;
+use crate::timings::Timings;
 use crate::trace::Traces;
 
 /// Exports and imports under way at one time.
@@ -64,6 +67,12 @@ pub(crate) struct Shared {
     /// Where it listens, once it does.
     pub(crate) address: OnceLock<SocketAddr>,
     pub(crate) store_bytes: StoreBytes,
+    /// How long callers wait.
+    pub(crate) timings: Timings,
+    /// What was told of how much is due when.
+    pub(crate) forecasts: Forecasts,
+    /// Which topics and groups have figures of their own.
+    pub(crate) chosen: Chosen,
     /// When the server was started, on the clock of the broker and on that of the machine.
     pub(crate) started: (Timestamp, Instant),
     /// The nodes that make up the broker.
@@ -104,6 +113,9 @@ impl Shared {
             changes: Mutex::new(()),
             address: OnceLock::new(),
             store_bytes: StoreBytes::default(),
+            timings: Timings::default(),
+            forecasts: Forecasts::default(),
+            chosen: Chosen::default(),
             started,
             nodes,
             taking: AtomicBool::new(true),
