@@ -35,6 +35,8 @@ fi
 "$(dirname "$0")/openapi-check.sh" --install || missing+=("Python 3.11 or newer with venv and pip")
 # What traces are sent to.
 "$(dirname "$0")/otlp-receiver.sh" --install || missing+=("Python 3.9 or newer with pip")
+# What the dashboard and the alerts are checked with.
+"$(dirname "$0")/deploy-check.sh" --install || missing+=("promtool, which comes with Prometheus")
 # Kafka clients of other people, and librdkafka with its tests; those whose language is not there are left out.
 "$(dirname "$0")/clients/kafka/kafka.sh" --install ||
     missing+=("what scripts/clients/kafka needs: Python 3 with venv and pip, Node.js with npm, Java 17 with Maven, Go, make")

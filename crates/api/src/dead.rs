@@ -242,6 +242,28 @@ impl Serialize for DeadView<'_> {
     }
 }
 
+/// How many letters died when, and of what.
+#[derive(Clone, Debug, Serialize)]
+pub struct SummaryView {
+    /// All letters on the list.
+    pub total: u64,
+    /// Counts, newest day first.
+    pub days: Vec<DayView>,
+    /// Whether everything on the list was counted, and every count is told.
+    pub complete: bool,
+}
+
+/// How many letters died on a day of one reason.
+#[derive(Clone, Debug, Serialize)]
+pub struct DayView {
+    /// The day in UTC: `2030-01-31`.
+    pub day: String,
+    /// Why they are dead.
+    pub reason: Option<&'static str>,
+    /// How many.
+    pub count: u64,
+}
+
 /// `{"job":"…"}`
 #[derive(Clone, Debug, Serialize)]
 pub struct Started {

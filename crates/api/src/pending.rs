@@ -272,7 +272,7 @@ pub struct SeriesPage<T> {
     pub next: Option<String>,
 }
 
-/// How much of a topic is due when.
+/// How much of a topic, or of everything, is due when.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForecastView {
     /// Everything that is pending.
@@ -285,6 +285,18 @@ pub struct ForecastView {
     pub due: Vec<WithinView>,
     /// What is due after the last of them.
     pub later: u64,
+    /// How much is due in each step, where steps were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Vec<StepView>>,
+}
+
+/// How much is due in a step: until its end, and after that of the one before.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepView {
+    /// When it ends.
+    pub until: String,
+    /// How much. What is overdue is in the first.
+    pub count: u64,
 }
 
 /// How much is due within a time from now.

@@ -281,12 +281,12 @@ impl<T: Timeline> Broker<T> {
 
     /// How often the outlet has refused messages, by topic.
     fn refused_counts(&self) -> Vec<(Option<TopicName>, u64)> {
-        let (topics, mut others) = self.shared.counters.refused.read();
+        let (topics, others) = self.shared.counters.refused.read();
         let mut counts = Vec::with_capacity(topics.len());
         for (id, count) in topics {
-            match self.shared.topics.by_id(id) {
-                Some(topic) => counts.push((Some(topic.name.clone()), count)),
-                None => others += count,
+            // Added to the others it would look as if they had been refused just now.
+            if let Some(topic) = self.shared.topics.by_id(id) {
+                counts.push((Some(topic.name.clone()), count));
             }
         }
         if others > 0 {

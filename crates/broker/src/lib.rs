@@ -42,7 +42,7 @@ pub use bounds::Bounds;
 pub use broker::{Broker, Options, Parts};
 pub use bulk::{Bulk, BulkError, BulkId, BulkIdError, BulkReport, BulkState, BulkWork, Shift};
 pub use change::{Change, ChangeError};
-pub use forecast::Outlook;
+pub use forecast::{Outlook, Steps};
 pub use lookup::{Filter, OWN_ID_HEADER, Report, SERIES_HEADER};
 pub use place::CATCH_UP_HEADER;
 pub use produce::{Cancel, Produce, ProduceError, Produced, Producing};

@@ -51,8 +51,9 @@ pub struct Counters {
     pub worst: WorstSeen,
 }
 
-/// Topics that are counted by themselves; the others share one count.
-const REFUSED_TOPICS_MAX: usize = 1000;
+/// Topics that are counted by themselves, the first that are refused; the others share one count. Few,
+/// because each has a line among the metrics.
+const REFUSED_TOPICS_MAX: usize = 100;
 
 /// How often messages were refused, by topic.
 #[derive(Debug, Default)]
@@ -128,7 +129,8 @@ pub struct Stats {
     /// Messages that became dead letters since the start, for each reason.
     pub dead: Vec<(Reason, u64)>,
     /// How often messages were refused by the outlet and put off, by topic since the start; without
-    /// a name those of topics that are no more, or beyond those counted by themselves.
+    /// a name those beyond the topics that are counted by themselves. Of topics that are no more
+    /// nothing is told.
     pub refused: Vec<(Option<TopicName>, u64)>,
     /// Pending messages of each topic that has any.
     pub pending: Vec<(TopicName, u64)>,

@@ -70,6 +70,8 @@ pub struct Config {
     pub push: PushConfig,
     /// Alerts.
     pub alerts: AlertsConfig,
+    /// Metrics.
+    pub metrics: MetricsConfig,
     /// Log lines.
     pub log: LogConfig,
     /// Traces.
@@ -181,6 +183,15 @@ pub struct PushConfig {
     pub check_secret: Option<Secret>,
 }
 
+/// Metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Most topics with lines of their own.
+    pub topics_max: usize,
+    /// Most groups with lines of their own.
+    pub groups_max: usize,
+}
+
 /// Log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
@@ -252,6 +263,10 @@ impl TryFrom<&ConfigFile> for Config {
                 check_secret: file.get_secret("push.check_secret", Secret::read)?,
             },
             alerts: alerts::read(file)?,
+            metrics: MetricsConfig {
+                topics_max: file.get("metrics.topics_max", named_most)?,
+                groups_max: file.get("metrics.groups_max", named_most)?,
+            },
             log: LogConfig {
                 format: file.get("log.format", |text| {
                     choice(text, &[("text", LogFormat::Text), ("json", LogFormat::Json)])
@@ -273,6 +288,15 @@ impl TryFrom<&ConfigFile> for Config {
         Ok(config)
     }
 }
+
+/// How many topics or groups may have lines of their own; each has a few.
+fn named_most(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= METRICS_NAMED_MAX);
+    number.ok_or_else(|| format!("it is a whole number from 0 to {METRICS_NAMED_MAX}"))
+}
+
+/// More lines than this are a burden on whoever reads them.
+const METRICS_NAMED_MAX: usize = 10_000;
 
 /// Less than this and a single request of legal size could never be held.
 const HELD_BYTES_LEAST: usize = 64 << 20;

@@ -31,6 +31,7 @@ pub(crate) mod audit;
 mod clock;
 pub(crate) mod messages;
 mod pending;
+mod forecast;
 mod bulk;
 pub(crate) mod transactions;
 mod export;

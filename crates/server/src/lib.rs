@@ -18,6 +18,7 @@ mod trends;
 mod consuming;
 mod shown;
 mod machine;
+mod timings;
 mod net;
 mod http;
 pub mod rules;

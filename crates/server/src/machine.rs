@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::process::{Resource, getrlimit};
+
+/// What the system counts processor time in: the same on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
 /// Directories below the data that are looked into; there are none below them.
 const DEPTH_MAX: usize = 6;
 /// What one block is in the counts of the system.
@@ -14,6 +18,48 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
+}
+
+/// What the process takes, as far as the system tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    /// Memory, in bytes.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Processor time it has had, in seconds.
+    pub(crate) cpu_seconds: Option<f64>,
+    /// Files and connections that are open.
+    pub(crate) open_files: Option<u64>,
+    /// How many may be; none where there is no limit.
+    pub(crate) open_files_max: Option<u64>,
+}
+
+impl Usage {
+    /// As it is now.
+    pub(crate) fn read() -> Self {
+        Self {
+            memory_bytes: memory_bytes(),
+            cpu_seconds: cpu_seconds(),
+            open_files: open_files(),
+            open_files_max: getrlimit(Resource::Nofile).current,
+        }
+    }
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program is in parentheses, and may have any character.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u32>().ok().map(f64::from);
+    Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
+}
+
+fn open_files() -> Option<u64> {
+    let directory = Path::new("/proc/self/fd");
+    match fs::metadata(directory).ok()?.len() {
+        // Older systems do not tell; then they are counted, and so is the one that it takes.
+        0 => u64::try_from(fs::read_dir(directory).ok()?.count().checked_sub(1)?).ok(),
+        known => Some(known),
+    }
 }
 
 /// Bytes that the files below a directory take on the disk. What goes away meanwhile counts
@@ -67,6 +113,17 @@ mod tests {
     fn this_process_has_memory() {
         let bytes = memory_bytes().unwrap();
         assert!(bytes > 1 << 20, "{bytes}");
+    }
+
+    #[test]
+    fn this_process_takes_what_it_takes() {
+        let usage = Usage::read();
+        assert!(usage.cpu_seconds.unwrap() >= 0.0);
+        let files = usage.open_files.unwrap();
+        assert!(files >= 3 && usage.open_files_max.is_none_or(|most| files <= most), "{files}");
+        let more: Vec<_> = (0..20).map(|_| fs::File::open("/proc/self/stat").unwrap()).collect();
+        // Other tests open and close files meanwhile, but not that many.
+        assert!(open_files().unwrap() + 10 >= files + more.len() as u64);
     }
 
     #[test]

@@ -10,11 +10,13 @@ use punctual_api::Problem;
 use punctual_broker::group::{Consumer, Leased};
 use punctual_model::ports::GroupError;
 use punctual_model::{GroupName, Span, TopicName};
+use tokio::time::Instant;
 
 use crate::http::groups::blocking;
 use crate::http::page::fitting;
 use crate::http::problem::{of_broken_off, of_group};
 use crate::http::shared::Shared;
+use crate::timings::Via;
 
 /// Most bytes of messages for a consumer while many receive at once.
 const SHORT_BYTES_MAX: usize = 256 << 10;
@@ -42,8 +44,11 @@ pub(crate) async fn open(
 
 /// Messages that were taken for somebody. Unless they are sent they go back.
 pub(crate) struct Taken {
+    shared: Arc<Shared>,
     consumer: Consumer,
     messages: Vec<Leased>,
+    via: Via,
+    since: Instant,
 }
 
 impl fmt::Debug for Taken {
@@ -66,6 +71,7 @@ impl Taken {
     /// They are on their way, and stay leased.
     pub(crate) fn sent(mut self) {
         self.messages.clear();
+        self.shared.timings.receive.note(self.via, self.since);
     }
 
     /// Takes up to `max` messages of about `bytes` in all, at least one. How large they are shows
@@ -120,6 +126,10 @@ pub(crate) struct Wanted {
     pub(crate) bytes_max: usize,
     /// As the group says, if nothing is said.
     pub(crate) lease: Option<Span>,
+    /// How it asks.
+    pub(crate) via: Via,
+    /// When it has asked, or was woken.
+    pub(crate) since: Instant,
 }
 
 /// Takes messages that are there, and writes them down on the thread that has read them;
@@ -138,7 +148,9 @@ pub(crate) async fn take<T: Send + 'static>(
         let page = state.pages.try_acquire();
         let bytes = if page.is_ok() { wanted.bytes_max } else { SHORT_BYTES_MAX };
         let lease = wanted.lease.unwrap_or_else(|| consumer.group().settings.lease);
-        let mut taken = Taken { consumer, messages: Vec::new() };
+        let Wanted { via, since, .. } = wanted;
+        let shared = Arc::clone(&state);
+        let mut taken = Taken { shared, consumer, messages: Vec::new(), via, since };
         taken.fill(wanted.max, bytes, lease)?;
         if taken.messages.is_empty() {
             return Ok(None);

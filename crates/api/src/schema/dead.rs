@@ -17,6 +17,7 @@ pub(super) fn components(bounds: &Bounds) -> Named {
         ("Drain", drain(bounds)),
         ("DeadLetter", letter()),
         ("DeadPage", page("messages", "DeadLetter")),
+        ("DeadSummary", summary()),
         ("Started", object().with("job", text().about("What to ask for its progress with."))),
         ("Matched", object().with("matched", count())),
         ("Purged", object().with("matched", count()).with("purged", count())),
@@ -117,6 +118,17 @@ fn letter() -> Schema {
         .with("last_error", text().or_null())
         .with("died_at", time());
     with_answered(shape)
+}
+
+fn summary() -> Schema {
+    let day = object()
+        .with("day", text().format("date"))
+        .with("reason", reason().or_null())
+        .with("count", count());
+    object()
+        .with("total", count().about("All letters on the list."))
+        .with("days", list(day).about("Newest day first, at most 100 counts."))
+        .with("complete", truth().about("Whether everything was counted, and every count is told."))
 }
 
 fn job() -> Schema {

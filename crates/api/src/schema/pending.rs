@@ -97,10 +97,14 @@ fn job() -> Schema {
 
 fn forecast() -> Schema {
     let within = object().with("within", span()).with("count", count());
+    let step = object()
+        .with("until", time().about("When the step ends."))
+        .with("count", count().about("Of this step alone; what is overdue is in the first."));
     object()
         .with("total", count().about("Everything that is pending."))
         .with("paused", count())
         .with("prepared", count())
         .with("due", list(within).about("How much is due within each time from now, cumulative."))
         .with("later", count())
+        .may("steps", list(step).about("With `within` and `steps`: how much is due in each step."))
 }

@@ -4,6 +4,8 @@
 //! a letter leaves the list by one durable change, and whatever is decided about a letter is
 //! decided under one lock of the group: no letter is thrown away and sent again at once.
 
+mod summary;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +15,7 @@ use punctual_model::group::{GroupChange, Mark};
 use punctual_model::ports::{Delivered, GroupError, Groups, Topics};
 use punctual_model::{Entry, Group, Message, MessageId, Partition, Source, Timestamp, TopicName};
 
+pub use self::summary::{DeadDay, DeadSummary};
 use super::Consumer;
 use super::history::{History, Reason};
 use super::read::refusal;

@@ -12,7 +12,7 @@ use punctual_model::limits::ERROR_BYTES_MAX;
 use punctual_model::{Header, Message, MessageId, Partition, Timestamp, TopicName};
 
 /// Why a message is a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// A consumer said that it will never be able to handle it.
     Rejected,

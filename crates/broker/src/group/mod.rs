@@ -35,7 +35,7 @@ use punctual_model::{Message, MessageId, Partition, Span, Timestamp};
 pub use self::consumer::Consumer;
 pub(crate) use self::consumers::ConsumerParts;
 pub use self::consumers::{Consumers, GroupLag};
-pub use self::dead::{DeadFilter, DeadLetter, DeadPage, DeadQuery};
+pub use self::dead::{DeadDay, DeadFilter, DeadLetter, DeadPage, DeadQuery, DeadSummary};
 pub use self::history::{History, Reason};
 pub use self::jobs::{
     Drain, Edit, JobError, JobId, JobIdError, JobKind, JobReport, JobState, MoveResult, Moved,

@@ -114,6 +114,7 @@ operations! {
     StopJob:           Manage   Topic;
     ListSeries:        Read     Topic;
     Forecast:          Read     Topic;
+    ForecastAll:       Observe  Whole;
     Export:            Read     Topic;
     Import:            Send     Topic;
     ReadPartition:     Read     Topic;
@@ -139,6 +140,7 @@ operations! {
     GetOffsets:        See      Group;
     PutOffsets:        Consume  Group;
     ListDead:          Read     Group;
+    SummarizeDead:     Read     Group;
     Redrive:           Manage   Group;
     GetRedrive:        See      Group;
     Purge:             Manage   Group;

@@ -209,6 +209,8 @@ pub const KEYS: &[Key] = &[
     key("alerts.disk_space_for", Time, "1m", "how long it must be so").live(),
     key("alerts.clock_step", Count, "1", "steps of the wall clock within `alerts.window`").live(),
     key("alerts.clock_step_for", Time, "0s", "how long it must be so").live(),
+    key("metrics.topics_max", Count, "100", "most topics with lines of their own in `/metrics`, the largest; the others are summed under `topic=\"~other\"`").live(),
+    key("metrics.groups_max", Count, "100", "most groups with lines of their own in `/metrics`, the furthest behind; the others are summed under `group=\"~other\"`").live(),
     key("log.format", Choice(&["text", "json"]), "text", "how log lines are written: for people, or one JSON object a line").live(),
     key("log.level", List, "info", "what is logged: `off`, `error`, `warn`, `info`, `debug` or `trace`; for single parts as in `info,punctual_server::push=debug`").live(),
     key("otel.endpoint", Text, "", "where traces are sent to by OTLP over gRPC: `http://127.0.0.1:4317`; without it there are none"),

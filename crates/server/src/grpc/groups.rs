@@ -21,6 +21,7 @@ use crate::grpc::time::{self, duration, timestamp};
 use crate::http::audit;
 use crate::http::groups::{blocking, changed, read_cursor, standing, told, visible};
 use crate::http::messages::known;
+use crate::http::page::NamePart;
 use crate::http::problem::of_group;
 
 pub(crate) async fn list(
@@ -37,8 +38,8 @@ pub(crate) async fn list(
     if let Some(topic) = &topic {
         known(&asked.shared, topic)?;
     }
-    let page = (after, limit);
-    let (shown, next) = visible(&asked.shared, asked.caller(), topic.as_ref(), page);
+    let (all, page) = (NamePart::default(), (after, limit));
+    let (shown, next) = visible(&asked.shared, asked.caller(), (topic.as_ref(), &all), page);
     let next = next.unwrap_or_default();
     let groups = shown.iter().map(|(topic, group)| view(topic, group, None)).collect();
     Ok(v1::ListGroupsResponse { groups, next })

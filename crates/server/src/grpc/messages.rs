@@ -212,7 +212,7 @@ pub(crate) async fn forecast(
 ) -> Result<v1::ForecastResponse, Problem> {
     let name = asked.topic(&request.topic)?;
     let topic = known(&asked.shared, &name)?;
-    let outlook = asked.shared.broker.forecast(topic.id).await.map_err(of_store)?;
+    let outlook = asked.shared.broker.forecast(topic.id, None).await.map_err(of_store)?;
     let within = |(reach, count)| v1::DueWithin { within: Some(time::duration(reach)), count };
     Ok(v1::ForecastResponse {
         total: outlook.total,

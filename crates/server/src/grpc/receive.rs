@@ -31,6 +31,7 @@ use crate::grpc::wire::{Answer, Ask as _, Frames, framed, malformed};
 use crate::http::receive::gone;
 use crate::http::shared::Shared;
 use crate::receiving::{self, Taken, Wanted};
+use crate::timings::Via;
 
 /// Most bytes of messages in one answer, about: clients take four megabytes if nothing is said.
 pub(crate) const PAGE_BYTES_MAX: usize = 2 << 20;
@@ -81,13 +82,18 @@ fn response(taken: &Taken) -> v1::ReceiveResponse {
     v1::ReceiveResponse { deliveries: taken.messages().iter().map(delivery).collect() }
 }
 
+/// Messages that somebody asks for now.
+fn wanted(max: usize, lease: Option<Span>) -> Wanted {
+    Wanted { max, bytes_max: PAGE_BYTES_MAX, lease, via: Via::Grpc, since: Instant::now() }
+}
+
 pub(crate) async fn receive(
     asked: Asked,
     request: v1::ReceiveRequest,
 ) -> Result<Received, Problem> {
     let (topic, group) = asked.group(&request.topic, &request.group)?;
     let lease = request.lease.as_ref().map(time::lease).transpose()?;
-    let wanted = Wanted { max: max(request.max)?, bytes_max: PAGE_BYTES_MAX, lease };
+    let mut wanted = wanted(max(request.max)?, lease);
     let deadline = deadline(request.wait.as_ref())?;
     let shared = &asked.shared;
     let consumer = receiving::open(shared, topic, group).await?;
@@ -108,6 +114,7 @@ pub(crate) async fn receive(
         if !goes_on {
             return Ok(Received::default());
         }
+        wanted.since = Instant::now();
         asked.caller().still_stands()?;
     }
 }
@@ -135,8 +142,8 @@ impl Source {
         let shared = &self.asked.shared;
         let place = Arc::clone(&self.unsent).acquire_owned().await;
         let mut held: Vec<_> = place.into_iter().collect();
-        let wanted = Wanted { max, bytes_max: PAGE_BYTES_MAX, lease: self.lease };
         loop {
+            let wanted = wanted(max, self.lease);
             self.asked.caller().still_stands()?;
             let available = self.consumer.available();
             let write = |taken: &Taken| {

@@ -10,6 +10,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use punctual_api::{Code, Problem};
 use punctual_broker::Request;
+use tokio::time::Instant;
 
 use crate::access::Sending;
 use crate::grpc::answers::Out;
@@ -17,6 +18,7 @@ use crate::grpc::call::Asked;
 use crate::grpc::sent::{Accepted, NumberedAnswer, NumberedBatch};
 use crate::grpc::wire::{Ask as _, Frame, Frames, framed};
 use crate::http::problem::of_schedule;
+use crate::timings::Via;
 
 /// Batches of one stream under way at one time.
 const BATCHES_MAX: usize = 64;
@@ -94,11 +96,13 @@ pub(crate) async fn accept(
     topic: &str,
     requests: Vec<Request>,
 ) -> Result<Accepted, Problem> {
+    let begun = Instant::now();
     let topic = asked.topic(topic)?;
     let sending = Sending::of(&requests);
     let charged = asked.caller().charge(sending.cost)?;
     let accepted = asked.shared.broker.schedule(&topic, requests).await;
     let accepted = accepted.map_err(|error| of_schedule(error, true))?;
     charged.stored_part(sending.new_ones(&accepted));
+    asked.shared.timings.schedule.note(Via::Grpc, begun);
     Ok(Accepted(accepted))
 }

@@ -3,12 +3,14 @@
 use http::StatusCode;
 use punctual_api::answer::Page;
 use punctual_api::dead::{
-    self, DeadView, Drain, JobResultView, JobView, Matched, Purge, Purged, Redrive, Started,
+    self, DayView, DeadView, Drain, JobResultView, JobView, Matched, Purge, Purged, Redrive,
+    Started, SummaryView,
 };
 use punctual_api::request::Parameters;
 use punctual_api::{Code, Problem};
 use punctual_broker::group::{
-    self, Consumer, DeadFilter, DeadLetter, DeadQuery, JobKind, JobReport, JobState, Reason,
+    self, Consumer, DeadDay, DeadFilter, DeadLetter, DeadQuery, JobKind, JobReport, JobState,
+    Reason,
 };
 use punctual_model::limits::{BATCH_BYTES_MAX, JSON_DEPTH_MAX};
 use punctual_model::{Header, TopicName};
@@ -48,6 +50,23 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     };
     let messages = page.letters.iter().take(shown).map(view).collect();
     large_json(&shared, &Page { messages, next: next.map(|next| next.to_string()) })
+}
+
+/// `GET …/groups/{group}/dead/summary`
+pub(crate) async fn summary(call: Call) -> Result<Reply, Problem> {
+    let consumer = found(&call)?;
+    Parameters::read(call.query())?.end()?;
+    let _turn = call.shared.listing().await;
+    let summary = blocking(&call.shared, move || consumer.summarize_dead()).await?;
+    let day = |day: &DeadDay| DayView {
+        // Year, month and day of a time that begins a day.
+        day: day.start.to_string().chars().take(10).collect(),
+        reason: day.reason.map(Reason::word),
+        count: day.count,
+    };
+    let days = summary.days.iter().map(day).collect();
+    let view = SummaryView { total: summary.total, days, complete: summary.complete };
+    Ok(json(StatusCode::OK, &view))
 }
 
 /// A cursor is a plain number.

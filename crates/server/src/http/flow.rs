@@ -28,8 +28,8 @@ use crate::http::routes::Match;
 use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
-    alerts, apps, audit, bulk, clock, cluster, console, consume, dead, export, figures, groups,
-    health, import, legacy, levels, messages, metrics, openapi, pending, problem, receive,
+    alerts, apps, audit, bulk, clock, cluster, console, consume, dead, export, figures, forecast,
+    groups, health, import, legacy, levels, messages, metrics, openapi, pending, problem, receive,
     receive_stream, session, stats, topics, transactions, trends,
 };
 use crate::trace;
@@ -151,7 +151,8 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::GetJob => bulk::get(call).await,
         Operation::StopJob => bulk::stop(call).await,
         Operation::ListSeries => pending::series(call).await,
-        Operation::Forecast => pending::forecast(call).await,
+        Operation::Forecast => forecast::of_topic(call).await,
+        Operation::ForecastAll => forecast::of_all(call).await,
         Operation::Export => export::export(call).await,
         Operation::Import => import::import(call).await,
         Operation::ReadPartition => topics::read_partition(call).await,
@@ -177,6 +178,7 @@ async fn handle(operation: Operation, call: Call) -> Result<Reply, Problem> {
         Operation::GetOffsets => groups::offsets(call).await,
         Operation::PutOffsets => groups::commit(call).await,
         Operation::ListDead => dead::list(call).await,
+        Operation::SummarizeDead => dead::summary(call).await,
         Operation::Redrive => dead::redrive(call).await,
         Operation::GetRedrive => dead::job(call, JobKind::Redrive).await,
         Operation::Purge => dead::purge(call).await,

@@ -24,7 +24,7 @@ use crate::http::audit::{self, Asker};
 use crate::http::body::take_json;
 use crate::http::call::Call;
 use crate::http::etag::{self, Conditions};
-use crate::http::page::take_limit;
+use crate::http::page::{NamePart, take_limit, take_part};
 use crate::http::problem::{of_broken_off, of_group};
 use crate::http::reply::{Reply, json, large_json, located};
 use crate::http::shared::Shared;
@@ -65,27 +65,30 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let limit = take_limit(&mut parameters)?;
     let cursor = parameters.take("cursor")?;
     let after = cursor.map(|cursor| read_cursor(&cursor).ok_or(Code::InvalidCursor)).transpose()?;
+    let part = take_part(&mut parameters)?;
     parameters.end()?;
     if let Some(topic) = &topic {
         let known = call.shared.broker.topics().by_name(topic);
         known.filter(|topic| super::topics::is_shown(topic)).ok_or(Code::TopicNotFound)?;
     }
-    let (shown, next) = visible(&call.shared, call.caller(), topic.as_ref(), (after, limit));
+    let wanted = (topic.as_ref(), &part);
+    let (shown, next) = visible(&call.shared, call.caller(), wanted, (after, limit));
     let groups = shown.iter().map(|(topic, group)| view(topic, group, None)).collect();
     large_json(&call.shared, &GroupList { groups, next })
 }
 
-/// The groups behind that one that the caller may see, of one topic or of all, in order; and the
-/// cursor to go on from, if more follow.
+/// The groups behind that one that the caller may see, of one topic or of all and with that in their
+/// name, in order; and the cursor to go on from, if more follow.
 pub(crate) fn visible(
     shared: &Shared,
     caller: &Caller,
-    topic: Option<&TopicName>,
+    (topic, part): (Option<&TopicName>, &NamePart),
     (after, limit): (Option<(TopicName, GroupName)>, usize),
 ) -> (Vec<(TopicName, Arc<Group>)>, Option<String>) {
     let mut all = shared.broker.consumers().list();
     all.retain(|(name, group)| {
         topic.is_none_or(|topic| topic == name)
+            && part.is_in(group.name.as_str())
             && after.as_ref().is_none_or(|after| (name, &group.name) > (&after.0, &after.1))
             && caller.may(Permission::See, Target::Group(name, &group.name))
     });

@@ -12,6 +12,7 @@ use punctual_api::{Code, Problem};
 use punctual_model::limits::{BODY_BYTES_CEILING, JSON_DEPTH_MAX};
 use punctual_model::ports::CancelOutcome;
 use punctual_model::{MessageId, TopicName};
+use tokio::time::Instant;
 
 use crate::access::{Caller, Cost, Permission, Target, own_message};
 use crate::http::asked::to_request;
@@ -21,6 +22,7 @@ use crate::http::messages::{known, of_cancel};
 use crate::http::problem::{self, of_schedule, of_store};
 use crate::http::reply::{Body, Reply, json};
 use crate::http::shared::Shared;
+use crate::timings::Via;
 
 /// Largest request: a body with everything in it escaped.
 const SEND_BYTES_MAX: usize = BODY_BYTES_CEILING * 2;
@@ -39,6 +41,7 @@ pub(crate) async fn cancel(call: Call) -> Result<Reply, Problem> {
 async fn sent(call: Call) -> Result<Reply, Problem> {
     let caller = call.caller().clone();
     let (shared, held) = take_json(call, SEND_BYTES_MAX).await?;
+    let begun = Instant::now();
     let asked = LegacySend::read(&held.bytes, JSON_DEPTH_MAX)?;
     is_own(&caller, asked.app_key.as_deref())?;
     let topic = topic(&asked.topic)?;
@@ -54,6 +57,7 @@ async fn sent(call: Call) -> Result<Reply, Problem> {
         charged.stored();
     }
     let id = answer.id.to_string();
+    shared.timings.schedule.note(Via::Http, begun);
     Ok(done(own_id.as_deref().unwrap_or(&id), Some(&id)))
 }
 

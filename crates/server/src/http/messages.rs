@@ -16,6 +16,7 @@ use punctual_model::limits::{
 };
 use punctual_model::ports::{CancelOutcome, Topic};
 use punctual_model::{Action, MessageId, Partition, State, TopicName};
+use tokio::time::Instant;
 
 use crate::access::{Caller, Cost, Permission, Sending, own_message};
 use crate::http::asked::{headers, to_request, when};
@@ -29,6 +30,7 @@ use crate::http::shared::Shared;
 use crate::http::topics::is_shown;
 use crate::http::{send_stream, time};
 use crate::shown::{report_view, series_view};
+use crate::timings::Via;
 
 /// Largest request of JSON: a full batch, with room for what escaping and names add.
 pub(crate) const JSON_BYTES_MAX: usize = BATCH_BYTES_MAX + BATCH_BYTES_MAX / 2;
@@ -50,6 +52,7 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
     let limit = SizeLimit { bytes: JSON_BYTES_MAX, code: Code::RequestTooLarge };
     let caller = call.caller().clone();
     let held = body::take(&call.shared, call.body, limit).await?;
+    let begun = Instant::now();
     let requests = if held.bytes.len() <= JSON_BYTES_INLINE {
         read(&held.bytes)
     } else {
@@ -57,7 +60,9 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
         call.shared.tasks.blocking(move || read(&json)).await.map_err(of_broken_off)?
     }?;
     match requests {
-        Requests::One(request) => schedule_one(&call.shared, &caller, &topic, *request).await,
+        Requests::One(request) => {
+            schedule_one(&call.shared, &caller, &topic, *request, begun).await
+        }
         Requests::Many(requests) => {
             let sending = Sending::of(&requests);
             let charged = caller.charge(sending.cost)?;
@@ -71,7 +76,9 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
                 .map(|(answer, id)| scheduled_view(id, &topic, answer))
                 .collect();
             // It is done and cannot be refused any more, however large the answer is.
-            Ok(json_holding(status(&answers), &Batch { messages }, held))
+            let reply = json_holding(status(&answers), &Batch { messages }, held);
+            call.shared.timings.schedule.note(Via::Http, begun);
+            Ok(reply)
         }
     }
 }
@@ -84,9 +91,10 @@ pub(crate) async fn publish(call: Call) -> Result<Reply, Problem> {
     let limit = SizeLimit { bytes: call.shared.body_bytes_max(), code: Code::BodyTooLarge };
     let caller = call.caller().clone();
     let held = body::take(&call.shared, call.body, limit).await?;
+    let begun = Instant::now();
     // A copy, because the bytes may be a small piece of a large buffer that would be kept alive.
     request.message.body = Bytes::copy_from_slice(&held.bytes);
-    schedule_one(&call.shared, &caller, &topic, request).await
+    schedule_one(&call.shared, &caller, &topic, request, begun).await
 }
 
 async fn schedule_one(
@@ -94,6 +102,7 @@ async fn schedule_one(
     caller: &Caller,
     topic: &TopicName,
     request: Request,
+    begun: Instant,
 ) -> Result<Reply, Problem> {
     let charged = caller.charge(Cost::of([&request.message]))?;
     let answers = shared.broker.schedule(topic, vec![request]).await;
@@ -105,7 +114,9 @@ async fn schedule_one(
     let id = answer.id.encode();
     let id = std::str::from_utf8(&id).expect("ids are ASCII");
     let reply = json(status(&answers), &scheduled_view(id, topic, answer));
-    Ok(located(reply, &format!("/v1/messages/{id}")))
+    let reply = located(reply, &format!("/v1/messages/{id}"));
+    shared.timings.schedule.note(Via::Http, begun);
+    Ok(reply)
 }
 
 /// Nothing new came into being where everything was known.

@@ -31,6 +31,23 @@ pub(crate) fn take_limit(parameters: &mut Parameters<'_>) -> Result<usize, Probl
     }))
 }
 
+/// What the names of those on a list must have in them.
+pub(crate) fn take_part(parameters: &mut Parameters<'_>) -> Result<NamePart, Problem> {
+    let part = parameters.take("name")?;
+    Ok(NamePart(part.map(|part| part.to_ascii_lowercase()).unwrap_or_default()))
+}
+
+/// A part of a name, in lower case. Nothing is a part of every name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NamePart(String);
+
+impl NamePart {
+    /// Whether it is somewhere in the name; capital letters do not matter.
+    pub(crate) fn is_in(&self, name: &str) -> bool {
+        self.0.is_empty() || name.to_ascii_lowercase().contains(&self.0)
+    }
+}
+
 /// The place on the timeline where the page before ended.
 pub(crate) fn take_cursor(parameters: &mut Parameters<'_>) -> Result<Option<Key>, Problem> {
     let cursor = parameters.take("cursor")?;

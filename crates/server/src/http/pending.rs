@@ -1,8 +1,7 @@
-//! What is pending: lists of messages and of series, and how much is due when.
+//! What is pending: lists of messages and of series.
 
-use http::StatusCode;
 use punctual_api::answer::Page;
-use punctual_api::pending::{ForecastView, PendingFilter, SeriesPage, WithinView};
+use punctual_api::pending::{PendingFilter, SeriesPage};
 use punctual_api::request::Parameters;
 use punctual_api::{Code, Problem};
 use punctual_broker::series::describe;
@@ -13,7 +12,7 @@ use crate::http::call::Call;
 use crate::http::messages::known;
 use crate::http::page::{PAGE_BYTES_MAX, cursor_of, fitting, take_cursor, take_limit};
 use crate::http::problem::of_store;
-use crate::http::reply::{Reply, json, large_json};
+use crate::http::reply::{Reply, large_json};
 use crate::http::time;
 use crate::shown::{report_view, series_view};
 
@@ -74,24 +73,4 @@ pub(crate) async fn series(call: Call) -> Result<Reply, Problem> {
         .collect();
     let series = read.iter().map(|(entry, series)| series_view(&name, entry, series)).collect();
     large_json(&call.shared, &SeriesPage { series, next: page.next.map(cursor_of) })
-}
-
-/// `GET /v1/topics/{topic}/forecast`
-pub(crate) async fn forecast(call: Call) -> Result<Reply, Problem> {
-    let name = call.topic_named()?;
-    Parameters::read(call.query())?.end()?;
-    let topic = known(&call.shared, &name)?;
-    let outlook = call.shared.broker.forecast(topic.id).await.map_err(of_store)?;
-    let within = |(reach, count): (punctual_model::Span, u64)| WithinView {
-        within: reach.to_string(),
-        count,
-    };
-    let view = ForecastView {
-        total: outlook.total,
-        paused: outlook.paused,
-        prepared: outlook.prepared,
-        due: outlook.due.into_iter().map(within).collect(),
-        later: outlook.later,
-    };
-    Ok(json(StatusCode::OK, &view))
 }

@@ -26,6 +26,7 @@ use crate::http::socket::Peer;
 use crate::http::time;
 use crate::receiving::{FRAME_BYTES, Taken, Wanted, open, take};
 use crate::shown::content;
+use crate::timings::Via;
 
 /// Largest request.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
@@ -58,8 +59,9 @@ impl Ask {
         Ok(Self { max, wait: wait.unwrap_or(Span::ZERO), lease })
     }
 
-    const fn wanted(self) -> Wanted {
-        Wanted { max: self.max, bytes_max: PAGE_BYTES_MAX, lease: self.lease }
+    const fn wanted(self, since: Instant) -> Wanted {
+        let Self { max, lease, .. } = self;
+        Wanted { max, bytes_max: PAGE_BYTES_MAX, lease, via: Via::Http, since }
     }
 }
 
@@ -71,11 +73,12 @@ pub(crate) async fn receive(call: Call) -> Result<Reply, Problem> {
     let ask = Ask::read(&held.bytes)?;
     // Whoever waits holds no memory.
     drop(held);
+    let mut since = Instant::now();
     let consumer = open(&shared, topic, group).await?;
     let deadline = Instant::now() + Duration::from_millis(ask.wait.as_millis());
     loop {
         let available = consumer.available();
-        if let Some((taken, text)) = take(&shared, &consumer, ask.wanted(), render).await? {
+        if let Some((taken, text)) = take(&shared, &consumer, ask.wanted(since), render).await? {
             return answer(&shared, taken, text, peer.as_ref()).await;
         }
         if Instant::now() >= deadline {
@@ -89,6 +92,7 @@ pub(crate) async fn receive(call: Call) -> Result<Reply, Problem> {
         if !goes_on {
             return empty(&shared);
         }
+        since = Instant::now();
     }
 }
 

@@ -26,6 +26,7 @@ use crate::http::reply::{Cut, OnTheWay, Piece, Reply, counted, written_for};
 use crate::http::shared::Shared;
 use crate::http::time;
 use crate::receiving::{Taken, Wanted, take};
+use crate::timings::Via;
 
 pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 /// How often something is sent, so that whoever stands between does not take it for dead.
@@ -151,7 +152,8 @@ impl Stream {
 
     /// Whether there was something to send.
     async fn send(&mut self, room: usize) -> Result<bool, Stop> {
-        let wanted = Wanted { max: room, bytes_max: PIECE_BYTES, lease: self.lease };
+        let (via, since) = (Via::Http, Instant::now());
+        let wanted = Wanted { max: room, bytes_max: PIECE_BYTES, lease: self.lease, via, since };
         let taken = take(&self.shared, &self.consumer, wanted, render).await;
         let Some((taken, text)) = taken.map_err(Stop::Refused)? else { return Ok(false) };
         let Ok(bytes) = counted(&self.shared, text) else {

@@ -29,6 +29,7 @@ use crate::http::problem::{of_broken_off, of_schedule};
 use crate::http::receive_stream::turn;
 use crate::http::reply::{Cut, Piece, Reply, written};
 use crate::http::shared::Shared;
+use crate::timings::Via;
 
 /// Messages sent together.
 const BATCH_MESSAGES: usize = 1000;
@@ -162,6 +163,7 @@ impl Sender {
     /// Sends what was gathered, and writes an answer for each line.
     async fn answer(&mut self, batch: Batch, text: &mut Vec<u8>) {
         let Batch { lines, bytes, held: _held } = batch;
+        let begun = Instant::now();
         let count = lines.len();
         let read = move || lines.iter().map(|line| read(line)).collect();
         let read: Vec<Result<Request, Problem>> = if bytes <= JSON_BYTES_INLINE {
@@ -183,7 +185,9 @@ impl Sender {
                 Err(problem) => answers.push(Some(Err(problem))),
             }
         }
-        let mut sent = self.send(&requests).await.into_iter();
+        let sent = self.send(&requests).await;
+        let any_taken = sent.iter().any(Result::is_ok);
+        let mut sent = sent.into_iter();
         for answer in answers {
             let answer = answer.or_else(|| sent.next());
             match answer.unwrap_or_else(|| Err(Code::Internal.into())) {
@@ -194,6 +198,9 @@ impl Sender {
                 Err(problem) => write_line(text, &problem.at(self.answered)),
             }
             self.answered += 1;
+        }
+        if any_taken {
+            self.shared.timings.schedule.note(Via::Http, begun);
         }
     }
 

@@ -16,6 +16,8 @@ use crate::audit::AuditRecord;
 use crate::backend::{Backend, Nodes, StoreFigures};
 use crate::consuming::Consuming;
 use crate::http::Pulse;
+use crate::http::forecast::Forecasts;
+use crate::http::metrics::Chosen;
 use crate::http::openapi::Document;
 use crate::http::page::PAGE_BYTES_MAX;
 use crate::http::routes::Router;
@@ -24,6 +26,7 @@ use crate::live::{Current, Live};
 use crate::net::Places;
 use crate::push::Figures;
 use crate::tasks::Tasks;
+use crate::timings::Timings;
 use crate::trace::Traces;
 use crate::trends::Keeper;
 
@@ -71,6 +74,12 @@ pub(crate) struct Shared {
     pub(crate) store_bytes: StoreBytes,
     /// What live views are told.
     pub(crate) pulse: Pulse,
+    /// How long callers wait.
+    pub(crate) timings: Timings,
+    /// What was told of how much is due when.
+    pub(crate) forecasts: Forecasts,
+    /// Which topics and groups have figures of their own.
+    pub(crate) chosen: Chosen,
     /// When the server was started, on the clock of the broker and on that of the machine.
     pub(crate) started: (Timestamp, Instant),
     /// What watches over the broker.
@@ -121,6 +130,9 @@ impl Shared {
             address: OnceLock::new(),
             store_bytes: StoreBytes::default(),
             pulse: Pulse::default(),
+            timings: Timings::default(),
+            forecasts: Forecasts::default(),
+            chosen: Chosen::default(),
             started,
             alerts,
             nodes,

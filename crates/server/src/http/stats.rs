@@ -36,7 +36,7 @@ pub(crate) struct StoreBytes(Mutex<Option<(Instant, u64)>>);
 
 impl StoreBytes {
     /// Blocks on the disk, but not for everybody who asks.
-    fn read(&self, shared: &Shared) -> u64 {
+    pub(crate) fn read(&self, shared: &Shared) -> u64 {
         let mut known = self.0.lock();
         match *known {
             Some((when, bytes)) if when.elapsed() < FILES_REMEMBERED => bytes,

@@ -18,7 +18,7 @@ use crate::http::body::take_json;
 use crate::http::call::Call;
 use crate::http::etag::{self, Conditions};
 use crate::http::messages::{known, partition};
-use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit};
+use crate::http::page::{PAGE_BYTES_MAX, fitting, take_limit, take_part};
 use crate::http::problem::{of_broken_off, of_topic};
 use crate::http::reply::{Reply, json, large_json, located};
 use crate::http::settings::{changed, view};
@@ -44,10 +44,15 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let cursor = parameters.take("cursor")?;
     let after = cursor.map(|name| TopicName::new(&name).map_err(|_illegal| Code::InvalidCursor));
     let after = after.transpose()?;
+    let part = take_part(&mut parameters)?;
     parameters.end()?;
     let mut all = with_topics(&call.shared, |topics| Ok(topics.list())).await?;
     let caller = call.caller();
-    all.retain(|topic| is_shown(topic) && caller.may(Permission::See, Target::Topic(&topic.name)));
+    all.retain(|topic| {
+        is_shown(topic)
+            && part.is_in(topic.name.as_str())
+            && caller.may(Permission::See, Target::Topic(&topic.name))
+    });
     let start = after.map_or(0, |after| all.partition_point(|topic| topic.name <= after));
     let page: Vec<&Arc<Topic>> = all.iter().skip(start).take(limit).collect();
     let more = start + page.len() < all.len();

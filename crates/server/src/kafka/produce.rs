@@ -26,6 +26,7 @@ use punctual_model::ports::Topic;
 use punctual_model::topic::Stamps;
 use punctual_model::{Partition, TopicKind, TopicName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::Instant;
 use tracing::debug;
 
 use self::batch::{Opened, Sent, Split, Terms};
@@ -34,6 +35,7 @@ use crate::access::{Charged, Cost, Permission};
 use crate::kafka::call::Call;
 use crate::kafka::reply::{Answering, Reply};
 use crate::kafka::topic_id::NO_TOPIC;
+use crate::timings::Via;
 
 pub(crate) use self::producer_id::init_producer_id;
 
@@ -81,6 +83,7 @@ pub(crate) async fn produce(
     request: ProduceRequest,
     answering: Answering<ProduceRequest>,
 ) -> Reply {
+    let begun_at = Instant::now();
     let acks = request.acks;
     let refused = match acks {
         -1..=1 if request.transactional_id.is_none() => None,
@@ -97,7 +100,7 @@ pub(crate) async fn produce(
         };
         begun.push(BegunTopic { name, topic_id, partitions });
     }
-    let connection = Arc::clone(&call.connection);
+    let (connection, shared) = (Arc::clone(&call.connection), Arc::clone(&call.shared));
     let from = call.from;
     Reply::Later(Box::pin(async move {
         let mut response = ProduceResponse::default();
@@ -106,6 +109,9 @@ pub(crate) async fn produce(
         }
         let pause = pause.min(PAUSE_MAX);
         connection.mute(pause);
+        if first_error(&response).is_none() {
+            shared.shared.timings.schedule.note(Via::Kafka, begun_at);
+        }
         if acks != 0 {
             response.throttle_time_ms = i32::try_from(pause.as_millis()).unwrap_or(i32::MAX);
             return answering.reply(&response);

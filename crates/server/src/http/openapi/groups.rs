@@ -81,7 +81,7 @@ pub(super) fn retry() -> Described {
 }
 
 pub(super) fn list(numbers: &Numbers) -> Described {
-    let described = Described::new(TAG, "List groups, by topic and name");
+    let described = numbers.name_query(Described::new(TAG, "List groups, by topic and name"));
     numbers.group_page(described).ok("One page.", "GroupPage").refused(&[Code::TopicNotFound])
 }
 
@@ -167,6 +167,15 @@ pub(super) fn dead(numbers: &Numbers) -> Described {
         .refused(GROUP)
         .refused(WINDOW)
         .refused(&[Code::InvalidField, Code::InvalidBase64, Code::ConflictingFields])
+        .refused(STORE)
+}
+
+pub(super) fn dead_summary() -> Described {
+    Described::new(DEAD, "Count dead letters by day and reason")
+        .detail("Newest first. No more than so many are looked at; whether those were all is told.")
+        .ok("The counts.", "DeadSummary")
+        .refused(QUERY)
+        .refused(GROUP)
         .refused(STORE)
 }
 

@@ -76,6 +76,13 @@ impl Numbers {
         integer(1u64, u64::try_from(self.bounds.page).unwrap_or(u64::MAX))
     }
 
+    /// A listing of what has a name.
+    pub(super) fn name_query(&self, described: Described) -> Described {
+        let part =
+            text().about("Only those with this in their name; capital letters do not matter.");
+        described.query("name", part)
+    }
+
     /// A listing along the timeline.
     pub(super) fn page(&self, described: Described) -> Described {
         self.paged(described, text().pattern("^[0-9a-fA-F]+-[0-9a-fA-F]+$").format("place"))

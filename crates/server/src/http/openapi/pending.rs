@@ -2,7 +2,8 @@
 
 use http::StatusCode;
 use punctual_api::Code;
-use punctual_api::schema::{any_of, integer, list as list_of, named, text};
+use punctual_api::schema::{any_of, integer, list as list_of, named, span_asked, text};
+use punctual_broker::Steps;
 
 use super::Numbers;
 use super::described::{CONTENT, Described, MESSAGE, QUERY, RECORD, STORE, WHEN, WINDOW};
@@ -94,11 +95,30 @@ pub(super) fn series(numbers: &Numbers) -> Described {
         .refused(STORE)
 }
 
-pub(super) fn forecast() -> Described {
-    Described::new(TAG, "How much is due when")
-        .ok("Counts, cumulative.", "Forecast")
+pub(super) fn forecast(numbers: &Numbers) -> Described {
+    foreseen(numbers, "How much of a topic is due when").refused(TOPIC)
+}
+
+pub(super) fn forecast_all(numbers: &Numbers) -> Described {
+    foreseen(numbers, "How much is due when, of all topics together")
+        .detail("The answer may be two seconds old.")
+}
+
+fn foreseen(numbers: &Numbers, summary: &'static str) -> Described {
+    let least = Steps::LENGTH_MIN.as_millis();
+    let within = span_asked(least, numbers.bounds.delay_ceiling);
+    let steps = integer(1u64, Steps::COUNT_MAX);
+    Described::new(TAG, summary)
+        .query("within", within.about("How far ahead the steps go; 1h if only `steps` is said."))
+        .query(
+            "steps",
+            steps.about(
+                "Into how many steps that is divided; fewer where they would be shorter than 1s.",
+            ),
+        )
+        .ok("Counts, cumulative, and those of the steps.", "Forecast")
         .refused(QUERY)
-        .refused(TOPIC)
+        .refused(&[Code::InvalidField])
         .refused(STORE)
 }
 

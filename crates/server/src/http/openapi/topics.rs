@@ -19,6 +19,7 @@ const SETTINGS: &[Code] = &[
 
 pub(super) fn list(numbers: &Numbers) -> Described {
     let described = Described::new(TAG, "List topics, by name");
+    let described = numbers.name_query(described);
     numbers.named_page(described).ok("One page.", "TopicPage")
 }
 

@@ -14,6 +14,7 @@ use crate::http::page::PAGE_BYTES_MAX;
 use crate::kafka::call::Call;
 use crate::kafka::refusal::Refusal;
 use crate::receiving::{self, Taken, Wanted};
+use crate::timings::Via;
 
 /// How much a member asks for, and how long it waits.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +46,11 @@ impl Gathered {
     }
 
     /// What may be added, if anything.
-    fn wanted(&self, ask: &Ask) -> Option<Wanted> {
+    fn wanted(&self, ask: &Ask, since: Instant) -> Option<Wanted> {
         let max = ask.max.min(RECEIVE_MESSAGES_MAX).saturating_sub(self.count);
         let bytes_max = ask.bytes_max.min(PAGE_BYTES_MAX).saturating_sub(self.bytes);
-        (max > 0 && bytes_max > 0).then_some(Wanted { max, bytes_max, lease: None })
+        let wanted = Wanted { max, bytes_max, lease: None, via: Via::Kafka, since };
+        (max > 0 && bytes_max > 0).then_some(wanted)
     }
 
     fn is_enough(&self, ask: &Ask) -> bool {
@@ -64,11 +66,13 @@ pub(super) async fn gather(
 ) -> Result<Gathered, Refusal> {
     let mut gathered = Gathered::default();
     let mut turn = ask.turn;
+    let mut since = Instant::now();
     loop {
         let available: Vec<_> = groups.iter().map(|(_, consumer)| consumer.available()).collect();
         for step in 0..groups.len() {
             let next = groups.get(turn.wrapping_add(step) % groups.len());
-            let (Some((topic, consumer)), Some(wanted)) = (next, gathered.wanted(ask)) else {
+            let (Some((topic, consumer)), Some(wanted)) = (next, gathered.wanted(ask, since))
+            else {
                 return Ok(gathered);
             };
             match receiving::take(&call.shared.shared, consumer, wanted, |_| ()).await {
@@ -87,7 +91,7 @@ pub(super) async fn gather(
             return Ok(gathered);
         }
         match timeout_at(ask.until, select_all(available)).await {
-            Ok(((), woken, _others)) => turn = woken,
+            Ok(((), woken, _others)) => (turn, since) = (woken, Instant::now()),
             Err(_time_is_over) => return Ok(gathered),
         }
     }
