@@ -50,3 +50,81 @@ export function atMost(text, bytes) {
   while (Buffer.byteLength(cut) > bytes) cut = cut.slice(0, -1);
   return cut.isWellFormed() ? cut : cut.slice(0, -1);
 }
+
+const KEY_BYTES = 32 << 10;
+const HEADER_BYTES = 16 << 10;
+const OWN_ID_BYTES = 256;
+/** Names that are legal, and mean something to a language or to a page. */
+export const NAMES = ['__proto__', 'constructor', 'toString', 'hasOwnProperty', '-', '...', 'null', 'W'.repeat(249)];
+export const TOPIC = 'hostile';
+export const GROUP = 'victims';
+
+/**
+ * Brings every text into every field that takes it: keys, headers, bodies, own ids, errors, series,
+ * transactions, filters of bulk changes, names. Answers how often a field refused a text.
+ */
+export async function sow(api) {
+  const refused = [];
+  const attempt = async (what, path, body, method = 'POST') => {
+    const answer = await api.ask(method, path, body);
+    if (answer.status >= 500) throw new Error(`${what}: ${answer.status} ${answer.text}`);
+    if (answer.status >= 300) refused.push(`${what}: ${answer.json?.code}`);
+    return answer.json;
+  };
+  await api.put(`/v1/topics/${TOPIC}`);
+  await api.put(`/v1/topics/${TOPIC}/groups/${GROUP}`, { retry: { ladder: ['1h'] } });
+  for (const [what, text] of Object.entries(HOSTILE)) {
+    await attempt(`${what}, pending`, `/v1/topics/${TOPIC}/messages`, message(text, { delay: '1h' }));
+    await attempt(`${what}, delivered`, `/v1/topics/${TOPIC}/messages`, message(text));
+    const filter = { key_prefix: atMost(text, KEY_BYTES) };
+    await attempt(`${what}, filter`, `/v1/topics/${TOPIC}/scheduled/pause`, { filter, dry_run: true });
+  }
+  await decided(api, attempt);
+  await failed(api, attempt);
+  for (const name of NAMES) {
+    await attempt(name.slice(0, 20), `/v1/topics/${name}`, {}, 'PUT');
+    await attempt(name.slice(0, 20), `/v1/topics/${TOPIC}/groups/${name.slice(0, 200)}`, {}, 'PUT');
+    await attempt(name.slice(0, 20), '/v1/apps', { key: name.slice(0, 60) });
+  }
+  return refused;
+}
+
+/** Everything of a message is the text, as far as it fits. */
+function message(text, more = {}) {
+  const headers = { plain: atMost(text, HEADER_BYTES), [atMost(text, 200)]: 'as a name' };
+  return { key: atMost(text, KEY_BYTES), headers, body: text, ...more };
+}
+
+async function decided(api, attempt) {
+  for (const [what, text] of Object.entries(HOSTILE)) {
+    const id = atMost(withoutControls(text), OWN_ID_BYTES);
+    const body = atMost(text, 1000);
+    const repeat = { every: '1h' };
+    await attempt(`${what}, series`, `/v1/topics/${TOPIC}/messages`, { id: `s${id.slice(0, 240)}`, body, repeat });
+    await attempt(`${what}, own id`, `/v1/topics/${TOPIC}/messages`, { id, body, delay: '2h' });
+    const half = { topic: TOPIC, id: atMost(`t${id}`, OWN_ID_BYTES), body };
+    await attempt(`${what}, transaction`, '/v1/transactions', {
+      producer_group: GROUP,
+      check: { first: '1h' },
+      messages: [half],
+    });
+  }
+  const binary = Buffer.from(Array.from({ length: 300 }, (_, byte) => byte % 256)).toString('base64');
+  await attempt('binary', `/v1/topics/${TOPIC}/messages`, { key_base64: binary, body_base64: binary, delay: '1h' });
+}
+
+/** Each delivered one fails with its own text as the error: a half waits, the other half is given up. */
+async function failed(api, attempt) {
+  const group = `/v1/topics/${TOPIC}/groups/${GROUP}`;
+  const texts = Object.values(HOSTILE);
+  let left = texts.length;
+  while (left > 0) {
+    const { messages } = await api.post(`${group}/receive`, { max: 10, wait: '10s', lease: '10m' });
+    if (messages.length === 0) throw new Error(`${left} were not delivered`);
+    for (const one of messages) {
+      const error = one.body ?? one.key;
+      await attempt('error', `${group}/nack`, { receipts: [one.receipt], reject: left % 2 === 0, error: atMost(error, 1000) });
+      left -= 1;
+    }
+  }
+}
