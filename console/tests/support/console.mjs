@@ -1,0 +1,86 @@
+// The console as its users know it: pages, fields by their labels, buttons by their words.
+//
+// What a test looks for is what somebody with a screen reader would: so the tests hold the console to
+// having labels and roles at all. Test ids are used where there are no words.
+
+import assert from 'node:assert/strict';
+
+/** Where the console is. */
+export const CONSOLE = '/';
+
+/** Every page, by its place after the `#`, with the heading it has. */
+export const PAGES = {
+  overview: ['', 'Overview'],
+  topics: ['topics', 'Topics'],
+  topic: ['topics/orders', 'orders'],
+  pending: ['pending?topic=orders', 'Pending'],
+  groups: ['groups', 'Groups'],
+  group: ['groups/orders/billing', 'billing'],
+  dead: ['dead?topic=orders&group=billing', 'Dead letters'],
+  transactions: ['transactions', 'Transactions'],
+  series: ['series?topic=reports', 'Series'],
+  apps: ['apps', 'Apps'],
+  app: ['apps/orders-service', 'orders-service'],
+  nodes: ['nodes', 'Nodes'],
+  alerts: ['alerts', 'Alerts'],
+  audit: ['audit', 'Audit'],
+};
+
+export const at = (scope, id) => scope.getByTestId(id);
+export const field = (scope, label) => scope.getByLabel(label, { exact: true });
+export const button = (scope, name) => scope.getByRole('button', { name, exact: true });
+export const dialog = (page) => page.getByRole('dialog');
+export const row = (page, text) => page.getByRole('main').getByRole('row').filter({ hasText: text });
+
+/** Goes to a place of the console, as by a link that somebody was given. */
+export async function open(page, server, place = '') {
+  await page.goto(`${server.url}${CONSOLE}#/${place}`);
+}
+
+/** Goes to a page and waits for it. */
+export async function visit(page, server, name) {
+  const [place] = PAGES[name];
+  await open(page, server, place);
+  await view(page, name);
+}
+
+/** Waits until a page is there. */
+export async function view(page, name) {
+  const [, heading] = PAGES[name];
+  await page.getByRole('heading', { level: 1, name: heading }).waitFor();
+}
+
+/** Waits until the console says that something was done. */
+export async function told(page, text) {
+  await page.getByTestId('notice').filter({ hasText: text }).first().waitFor();
+}
+
+/** Presses a button, and confirms in the dialog that follows. */
+export async function confirm(page, name, opener = page) {
+  await opener.click();
+  await button(dialog(page), name).click();
+}
+
+export async function signIn(page, server, token) {
+  if (!page.url().startsWith(server.url)) await open(page, server);
+  await field(page, 'Token').fill(token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await view(page, 'overview');
+}
+
+export async function signOut(page) {
+  await button(page, 'Sign out').click();
+}
+
+/** Waits for the first figure of the overview that has something in it. */
+export async function firstFigure(page) {
+  await page.getByTestId('tile-pending').filter({ hasText: /\d/ }).first().waitFor();
+}
+
+/** Waits for the next figures of the live view. */
+export async function liveTick(page) {
+  const stamp = page.locator('[data-live-at]').first();
+  const before = await stamp.getAttribute('data-live-at');
+  const end = Date.now() + 10_000;
+  while ((await stamp.getAttribute('data-live-at')) === before) assert.ok(Date.now() < end, 'figures come every second');
+}
