@@ -84,3 +84,15 @@ export async function liveTick(page) {
   const end = Date.now() + 10_000;
   while ((await stamp.getAttribute('data-live-at')) === before) assert.ok(Date.now() < end, 'figures come every second');
 }
+
+/** Waits until nothing is being loaded: no request under way but the live stream, nothing marked busy. */
+export async function settled(page) {
+  await page.getByRole('main').first().waitFor();
+  await page.locator('[aria-busy=true]').first().waitFor({ state: 'detached' });
+}
+
+/** Waits until a tile of the overview shows a number. */
+export async function tile(page, name, number) {
+  const words = new Intl.NumberFormat('en').format(number);
+  await page.getByTestId(`tile-${name}`).filter({ hasText: words }).first().waitFor();
+}
