@@ -128,7 +128,7 @@ test('what is typed and refused is shown as text', () =>
       await button(page, 'New topic').click();
       await field(dialog(page), 'Name').fill(text);
       await button(dialog(page), 'Create').click();
-      await dialog(page).getByRole('alert').or(page.getByTestId('notice')).first().waitFor();
+      await dialog(page).getByRole('alert').or(page.getByTestId('toast-problem')).first().waitFor();
       await unharmed(page, `a topic called ${name}`);
       await page.keyboard.press('Escape');
     }

@@ -60,8 +60,19 @@ test('a tab that nobody looks at takes nothing', () =>
     await again;
   }));
 
-test('a broker that ends is noticed', () =>
-  inPage(browser, server, {}, async (page) => {
-    await open(page, server);
-    await page.getByText('Live', { exact: true }).waitFor();
-  }));
+test('a broker that ends is noticed, and one that comes back too', async () => {
+  const mortal = await start();
+  const gone = [/ERR_CONNECTION_REFUSED/, /ERR_INCOMPLETE_CHUNKED_ENCODING/, /ERR_CONNECTION_RESET/];
+  try {
+    await inPage(browser, mortal, { allowed: gone }, async (page) => {
+      await open(page, mortal);
+      await page.getByText('Live', { exact: true }).first().waitFor();
+      await mortal.halt();
+      await page.getByText('Reconnecting').first().waitFor();
+      await mortal.launch(new URL(mortal.url).port);
+      await page.getByText('Live', { exact: true }).first().waitFor();
+    });
+  } finally {
+    await mortal.stop();
+  }
+});

@@ -28,9 +28,10 @@ export function launch() {
  * Runs a test in a page of its own, with storage and cookies of its own.
  *
  * `refusals` are the statuses that the test brings about on purpose: the browser logs each such answer.
+ * `allowed` is what else it may log.
  */
 export async function inPage(browser, server, options, test) {
-  const { viewport = WIDE, colorScheme = 'light', locale = 'en-GB', refusals = [], origins = [] } = options;
+  const { viewport = WIDE, colorScheme = 'light', locale = 'en-GB', refusals = [], allowed = [], origins = [] } = options;
   const context = await browser.newContext({
     viewport,
     colorScheme,
@@ -42,7 +43,7 @@ export async function inPage(browser, server, options, test) {
   context.setDefaultTimeout(PATIENCE_MS);
   try {
     const page = await context.newPage();
-    const faults = await watch(page, { refusals, origins: [server.url, ...origins] });
+    const faults = await watch(page, { refusals, allowed, origins: [server.url, ...origins] });
     await test(page);
     faults.none();
   } finally {
@@ -51,12 +52,12 @@ export async function inPage(browser, server, options, test) {
 }
 
 /** Takes down what must not happen in a page. */
-export async function watch(page, { refusals = [], origins }) {
+export async function watch(page, { refusals = [], allowed = [], origins }) {
   const seen = [];
   const refused = refusals.map((status) => `the server responded with a status of ${status}`);
   page.on('console', (message) => {
     const text = message.text();
-    if (refused.some((one) => text.includes(one))) return;
+    if (refused.some((one) => text.includes(one)) || allowed.some((one) => one.test(text))) return;
     if (['error', 'warning'].includes(message.type())) seen.push(`${message.type()}: ${text}`);
   });
   page.on('pageerror', (error) => seen.push(`thrown: ${error.stack ?? error.message}`));

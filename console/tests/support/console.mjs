@@ -27,10 +27,16 @@ export const PAGES = {
 };
 
 export const at = (scope, id) => scope.getByTestId(id);
-export const field = (scope, label) => scope.getByLabel(label, { exact: true });
 export const button = (scope, name) => scope.getByRole('button', { name, exact: true });
-export const dialog = (page) => page.getByRole('dialog');
+/** The dialog that is open; of several the one on top. */
+export const dialog = (page) => page.locator('dialog[open]').last();
 export const row = (page, text) => page.getByRole('main').getByRole('row').filter({ hasText: text });
+
+/** A field by its label. */
+export function field(scope, label) {
+  const inside = `label:has(.label:text-is(${JSON.stringify(label)})) :is(input, select, textarea)`;
+  return scope.locator(inside).or(scope.getByLabel(label, { exact: true }));
+}
 
 /** Goes to a place of the console, as by a link that somebody was given. */
 export async function open(page, server, place = '') {
@@ -52,13 +58,7 @@ export async function view(page, name) {
 
 /** Waits until the console says that something was done. */
 export async function told(page, text) {
-  await page.getByTestId('notice').filter({ hasText: text }).first().waitFor();
-}
-
-/** Presses a button, and confirms in the dialog that follows. */
-export async function confirm(page, name, opener = page) {
-  await opener.click();
-  await button(dialog(page), name).click();
+  await page.getByTestId('toast').filter({ hasText: text }).first().waitFor();
 }
 
 export async function signIn(page, server, token) {

@@ -34,8 +34,9 @@ class Server {
     [this.#data, this.#auth, this.#env] = [data, auth, env];
   }
 
-  async launch() {
-    const args = ['serve', '--http', '127.0.0.1:0', '--kafka', 'off', '--data', this.#data];
+  /** Starts it, at a port that was its own before. */
+  async launch(port = 0) {
+    const args = ['serve', '--http', `127.0.0.1:${port}`, '--kafka', 'off', '--data', this.#data];
     this.#child = spawn(program(), args, {
       env: { ...inherited(), ...credentials(this.#auth), ...this.#env },
       stdio: ['ignore', 'ignore', 'pipe'],
