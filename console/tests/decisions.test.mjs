@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { inPage, launch } from './support/browser.mjs';
-import { button, dialog, row, told, visit } from './support/console.mjs';
+import { button, dialog, refused, row, told, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -63,7 +63,7 @@ test('somebody else was faster', () =>
     await server.api.post(`/v1/transactions/${id}/rollback`);
     await button(page, 'Commit').click();
     await button(dialog(page), 'Commit').click();
-    await page.getByRole('alert').first().waitFor();
+    await refused(page);
     assert.equal((await transaction(id)).state, 'rolled_back');
   }));
 

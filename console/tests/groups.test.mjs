@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { inPage, launch } from './support/browser.mjs';
-import { button, dialog, field, open, row, told, visit } from './support/console.mjs';
+import { button, dialog, field, item, open, told, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -21,10 +21,10 @@ test('the standing of each group is shown', () =>
   inPage(browser, server, {}, async (page) => {
     const group = await server.api.get('/v1/topics/orders/groups/billing');
     await visit(page, server, 'groups');
-    await row(page, 'billing').waitFor();
+    await item(page, 'billing').waitFor();
     await field(page, 'Name contains').fill('ledg');
-    await row(page, 'ledger').waitFor();
-    await row(page, 'billing').waitFor({ state: 'detached' });
+    await item(page, 'ledger').waitFor();
+    await item(page, 'billing').waitFor({ state: 'detached' });
     await visit(page, server, 'group');
     for (const [name, count] of [['lag', group.lag], ['in-flight', group.in_flight], ['retrying', group.retrying], ['dead', group.dead_letters ?? group.dead]]) {
       await page.getByTestId(`group-${name}`).filter({ hasText: new RegExp(`\\b${count}\\b`) }).waitFor();

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { inPage, launch } from './support/browser.mjs';
-import { button, dialog, field, open, row, told, visit } from './support/console.mjs';
+import { button, dialog, field, open, refused, row, told, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -19,12 +19,13 @@ after(() => Promise.all([browser?.close(), server?.stop()]));
 
 const message = (id) => server.api.get(`/v1/topics/orders/messages/${id}`);
 
-/** Opens one message from the list, as a click on its row does. */
+/** Opens one message, found by its own id. */
 async function openMessage(page, id) {
   await open(page, server, 'pending?topic=orders');
   await field(page, 'Id or own id').fill(id);
   await page.keyboard.press('Enter');
-  await page.getByTestId('message').filter({ hasText: id }).waitFor();
+  await row(page, id).getByTestId('open-message').click();
+  await page.getByTestId('drawer-message').filter({ hasText: id }).waitFor();
 }
 
 test('pending messages are found by key, prefix, state, time and id', () =>
@@ -53,11 +54,13 @@ test('pending messages are found by key, prefix, state, time and id', () =>
 
     await visit(page, server, 'pending');
     await field(page, 'State').selectOption({ label: 'paused' });
+    await button(page, 'Apply').click();
     await gone('shop-0/order-0');
     await found('shop-3/order-3');
 
     await search('Id or own id', 'close-77');
-    await page.getByTestId('message').filter({ hasText: 'close-77' }).waitFor();
+    await row(page, 'shop-0/order-77').waitFor();
+    assert.equal(await page.getByTestId('row-message').count(), 1);
   }));
 
 test('pages go forth and back', () =>
@@ -74,7 +77,7 @@ test('pages go forth and back', () =>
 test('a message is shown whole', () =>
   inPage(browser, server, {}, async (page) => {
     await openMessage(page, 'close-12');
-    const shown = page.getByTestId('message');
+    const shown = page.getByTestId('drawer-message');
     for (const text of ['close-12', 'shop-5/order-12', 'trace-id', 't-12', 'close if it is not paid']) {
       await shown.getByText(text).first().waitFor();
     }
@@ -125,8 +128,9 @@ test('a message is cancelled, and not by a slip', () =>
   inPage(browser, server, {}, async (page) => {
     await openMessage(page, 'close-24');
     await button(page, 'Cancel message').click();
+    await page.getByTestId('dialog-question').waitFor();
     await page.keyboard.press('Escape');
-    await dialog(page).waitFor({ state: 'detached' });
+    await page.getByTestId('dialog-question').waitFor({ state: 'detached' });
     assert.equal((await message('close-24')).state, 'scheduled', 'Escape takes it back');
     await button(page, 'Cancel message').click();
     await button(dialog(page), 'Cancel message').click();
@@ -140,6 +144,6 @@ test('whoever comes too late is told so', () =>
     await button(page, 'Pause').waitFor();
     await server.api.remove('/v1/topics/orders/messages/close-25');
     await button(page, 'Pause').click();
-    await page.getByRole('alert').first().waitFor();
+    await refused(page);
     assert.equal((await message('close-25')).state, 'cancelled');
   }));

@@ -11,7 +11,7 @@ import { start } from './support/server.mjs';
 /** What changes something, by the words on its buttons. */
 const ACTIONS = [
   'New topic', 'Edit settings', 'Delete', 'Pause topic', 'Resume topic', 'Send', 'Reschedule', 'Pause', 'Resume', 'Deliver now',
-  'Cancel message', 'Edit', 'All that match', 'New group', 'Reset', 'Drain', 'Redrive', 'Edit and redrive',
+  'Cancel message', 'Edit', 'Cancel all', 'Reschedule all', 'Pause all', 'Resume all', 'Deliver all now', 'New group', 'Reset', 'Drain', 'Redrive', 'Edit and redrive',
   'Redrive all that match', 'Purge all that match', 'Commit', 'Roll back', 'Check again', 'Cancel series', 'New app',
   'Rotate secret', 'Disable', 'Enable', 'Send a test', 'Save', 'Create',
 ];

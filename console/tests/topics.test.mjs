@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { inPage, launch } from './support/browser.mjs';
-import { button, dialog, field, open, row, told, visit } from './support/console.mjs';
+import { button, dialog, field, item, open, row, told, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -62,10 +62,10 @@ test('a refusal is shown in words and changes nothing', () =>
 test('topics are found by a part of their name', () =>
   inPage(browser, server, {}, async (page) => {
     await visit(page, server, 'topics');
-    await row(page, 'payments').first().waitFor();
+    await item(page, 'payments').waitFor();
     await field(page, 'Name contains').fill('WELCOME');
-    await row(page, 'mail.welcome').waitFor();
-    await row(page, 'payments').waitFor({ state: 'detached' });
+    await item(page, 'mail.welcome').waitFor();
+    await item(page, 'payments').waitFor({ state: 'detached' });
   }));
 
 test('a topic is paused and goes on', () =>
@@ -83,7 +83,7 @@ test('a topic is paused and goes on', () =>
 test('a message is sent with all it can have', () =>
   inPage(browser, server, {}, async (page) => {
     await open(page, server, 'topics/orders');
-    await page.getByRole('tab', { name: 'Send' }).click();
+    await page.getByTestId('tab-send').click();
     await field(page, 'Own id').fill('by-hand');
     await field(page, 'Key').fill('shop-9/42');
     await field(page, 'Headers').fill('source: console\nnote: two: colons');
@@ -108,7 +108,7 @@ test('delivered messages are read by partition and offset', () =>
     const path = '/v1/topics/single/partitions/0/messages';
     await server.api.until('the deliveries', `${path}?offset=0`, (found) => found.messages.length === 5);
     await open(page, server, 'topics/single');
-    await page.getByRole('tab', { name: 'Messages' }).click();
+    await page.getByTestId('tab-messages').click();
     await row(page, 'delivered-0').waitFor();
     await field(page, 'Offset').fill('3');
     await button(page, 'Go').click();

@@ -58,7 +58,7 @@ export async function watch(page, { refusals = [], allowed = [], origins }) {
   page.on('console', (message) => {
     const text = message.text();
     if (refused.some((one) => text.includes(one)) || allowed.some((one) => one.test(text))) return;
-    if (['error', 'warning'].includes(message.type())) seen.push(`${message.type()}: ${text}`);
+    if (['error', 'warning'].includes(message.type())) seen.push(`${message.type()}: ${text} (${message.location().url})`);
   });
   page.on('pageerror', (error) => seen.push(`thrown: ${error.stack ?? error.message}`));
   page.on('dialog', async (dialog) => {

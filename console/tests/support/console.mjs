@@ -3,8 +3,6 @@
 // What a test looks for is what somebody with a screen reader would: so the tests hold the console to
 // having labels and roles at all. Test ids are used where there are no words.
 
-import assert from 'node:assert/strict';
-
 /** Where the console is. */
 export const CONSOLE = '/';
 
@@ -30,6 +28,8 @@ export const at = (scope, id) => scope.getByTestId(id);
 export const button = (scope, name) => scope.getByRole('button', { name, exact: true });
 /** The dialog that is open; of several the one on top. */
 export const dialog = (page) => page.locator('dialog[open]').last();
+/** The line of a list that is about this name or id. */
+export const item = (page, name) => page.locator(`[data-row=${JSON.stringify(name)}]`);
 export const row = (page, text) => page.getByRole('main').getByRole('row').filter({ hasText: text });
 
 /** A field by its label. */
@@ -61,6 +61,11 @@ export async function told(page, text) {
   await page.getByTestId('toast').filter({ hasText: text }).first().waitFor();
 }
 
+/** Waits until the console tells of a refusal. */
+export async function refused(page) {
+  await page.getByTestId('toast-problem').or(page.getByTestId('problem')).first().waitFor();
+}
+
 export async function signIn(page, server, token) {
   if (!page.url().startsWith(server.url)) await open(page, server);
   await field(page, 'Token').fill(token);
@@ -75,14 +80,6 @@ export async function signOut(page) {
 /** Waits for the first figure of the overview that has something in it. */
 export async function firstFigure(page) {
   await page.getByTestId('tile-pending').filter({ hasText: /\d/ }).first().waitFor();
-}
-
-/** Waits for the next figures of the live view. */
-export async function liveTick(page) {
-  const stamp = page.locator('[data-live-at]').first();
-  const before = await stamp.getAttribute('data-live-at');
-  const end = Date.now() + 10_000;
-  while ((await stamp.getAttribute('data-live-at')) === before) assert.ok(Date.now() < end, 'figures come every second');
 }
 
 /** Waits until nothing is being loaded: no request under way but the live stream, nothing marked busy. */
