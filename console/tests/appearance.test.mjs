@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { PHONE, WIDE, inPage, launch, overflow, screenshot } from './support/browser.mjs';
-import { PAGES, button, field, open, settled, visit } from './support/console.mjs';
+import { PHONE, WIDE, inPage, launch, overflow, screenshot, settled } from './support/browser.mjs';
+import { PAGES, field, open, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -72,12 +72,12 @@ test('somebody chooses a theme, and it stays', () =>
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     await visit(page, server, 'topics');
     const light = await background();
-    await button(page, 'Dark').click();
+    await field(page, 'Theme').selectOption({ label: 'Dark' });
     const dark = await background();
     assert.notEqual(dark, light);
     await page.reload();
     await settled(page);
     assert.equal(await background(), dark);
-    await button(page, 'System').click();
+    await field(page, 'Theme').selectOption({ label: 'System' });
     assert.equal(await background(), light);
   }));

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { inPage, launch } from './support/browser.mjs';
-import { dialog, field, settled, told, view, visit } from './support/console.mjs';
+import { inPage, launch, settled } from './support/browser.mjs';
+import { dialog, field, told, view, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 

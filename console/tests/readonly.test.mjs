@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { inPage, launch } from './support/browser.mjs';
-import { PAGES, open, settled, signIn } from './support/console.mjs';
+import { inPage, launch, settled } from './support/browser.mjs';
+import { PAGES, open, signIn } from './support/console.mjs';
 import { onlooker, shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { inPage, launch, overflow, screenshot } from './support/browser.mjs';
-import { button, field, firstFigure, open, row, settled, visit } from './support/console.mjs';
+import { inPage, launch, overflow, screenshot, settled } from './support/browser.mjs';
+import { button, field, firstFigure, open, row, visit } from './support/console.mjs';
 import { messages, topics } from './support/crowd.mjs';
 import { start } from './support/server.mjs';
 

@@ -51,8 +51,33 @@ export async function inPage(browser, server, options, test) {
   }
 }
 
+/** Requests that are under way, by page. Streams of events never end and are left out. */
+const underWay = new WeakMap();
+
+function follow(page) {
+  const open = new Set();
+  underWay.set(page, open);
+  const isStream = (request) => request.resourceType() === 'eventsource';
+  page.on('request', (request) => !isStream(request) && open.add(request));
+  page.on('requestfinished', (request) => open.delete(request));
+  page.on('requestfailed', (request) => open.delete(request));
+}
+
+/** Waits until a page has all it asked for, and has drawn it: nothing under way, nothing marked busy. */
+export async function settled(page) {
+  const end = Date.now() + PATIENCE_MS;
+  let quiet = 0;
+  while (quiet < 2) {
+    await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+    const busy = underWay.get(page).size > 0 || (await page.locator('[aria-busy=true]').count()) > 0;
+    quiet = busy ? 0 : quiet + 1;
+    if (Date.now() > end) throw new Error(`never settles: ${[...underWay.get(page)].map((one) => one.url())}`);
+  }
+}
+
 /** Takes down what must not happen in a page. */
 export async function watch(page, { refusals = [], allowed = [], origins }) {
+  follow(page);
   const seen = [];
   const refused = refusals.map((status) => `the server responded with a status of ${status}`);
   page.on('console', (message) => {

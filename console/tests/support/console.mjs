@@ -82,12 +82,6 @@ export async function firstFigure(page) {
   await page.getByTestId('tile-pending').filter({ hasText: /\d/ }).first().waitFor();
 }
 
-/** Waits until nothing is being loaded: no request under way but the live stream, nothing marked busy. */
-export async function settled(page) {
-  await page.getByRole('main').first().waitFor();
-  await page.locator('[aria-busy=true]').first().waitFor({ state: 'detached' });
-}
-
 /** Waits until a tile of the overview shows a number. */
 export async function tile(page, name, number) {
   const words = new Intl.NumberFormat('en').format(number);
