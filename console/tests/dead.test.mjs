@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { inPage, launch } from './support/browser.mjs';
-import { button, dialog, field, row, told, visit } from './support/console.mjs';
+import { button, dialog, field, item, row, told, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -20,17 +20,17 @@ after(() => Promise.all([browser?.close(), server?.stop()]));
 
 const letters = () => server.api.all(`${GROUP}/dead`, 'messages');
 
-async function openLetter(page, { key }) {
+async function openLetter(page, { id }) {
   await visit(page, server, 'dead');
-  await row(page, key).click();
-  await page.getByTestId('letter').waitFor();
+  await item(page, id).getByTestId('open-dead').click();
+  await page.getByTestId('drawer-dead').waitFor();
 }
 
 test('dead letters are shown with why and since when', () =>
   inPage(browser, server, {}, async (page) => {
     const [letter] = await letters();
     await openLetter(page, letter);
-    const shown = page.getByTestId('letter');
+    const shown = page.getByTestId('drawer-dead');
     for (const text of [letter.id, letter.key, 'no such account', 'rejected']) await shown.getByText(text).first().waitFor();
   }));
 
@@ -53,7 +53,7 @@ test('a letter is mended and sent again', () =>
     await button(dialog(page), 'Redrive').click();
     await told(page, 'Redriven');
     await server.api.until('the redrive', `${GROUP}/dead`, (page) => !page.messages.some((one) => one.id === letter.id));
-    const mended = await server.api.until('the mended one', `${GROUP}`, () => true).then(() => received(letter.id));
+    const mended = await received(letter.id);
     assert.deepEqual(JSON.parse(mended.body), { paid: 'mended' });
   }));
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { inPage, launch } from './support/browser.mjs';
-import { button, dialog, refused, row, told, visit } from './support/console.mjs';
+import { button, dialog, item, refused, row, told, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -21,8 +21,8 @@ const transaction = (id) => server.api.get(`/v1/transactions/${id}`);
 
 async function openTransaction(page, id) {
   await visit(page, server, 'transactions');
-  await page.getByTestId(`transaction-${id}`).click();
-  await page.getByTestId('transaction').filter({ hasText: id }).waitFor();
+  await item(page, id).getByTestId('open-transaction').click();
+  await page.getByTestId('drawer-transaction').filter({ hasText: id }).waitFor();
 }
 
 test('a transaction is committed by hand', () =>
@@ -72,10 +72,10 @@ test('a series shows its rule and its next times, and is cancelled', () =>
     await visit(page, server, 'series');
     await row(page, '0 9 * * 1-5').waitFor();
     await row(page, 'Asia/Shanghai').waitFor();
-    await row(page, 'hourly').getByRole('button', { name: 'Cancel series' }).click();
+    await item(page, 'hourly').getByRole('button', { name: 'Cancel series' }).click();
     await button(dialog(page), 'Cancel series').click();
     await told(page, 'Series cancelled');
     const { series } = await server.api.get('/v1/topics/reports/series');
     assert.deepEqual(series.map((one) => one.own_id), ['daily']);
-    await row(page, 'hourly').waitFor({ state: 'detached' });
+    await item(page, 'hourly').waitFor({ state: 'detached' });
   }));

@@ -21,12 +21,12 @@ test('the standing of each group is shown', () =>
   inPage(browser, server, {}, async (page) => {
     const group = await server.api.get('/v1/topics/orders/groups/billing');
     await visit(page, server, 'groups');
-    await item(page, 'billing').waitFor();
+    await item(page, 'orders/billing').waitFor();
     await field(page, 'Name contains').fill('ledg');
-    await item(page, 'ledger').waitFor();
-    await item(page, 'billing').waitFor({ state: 'detached' });
+    await item(page, 'payments/ledger').waitFor();
+    await item(page, 'orders/billing').waitFor({ state: 'detached' });
     await visit(page, server, 'group');
-    for (const [name, count] of [['lag', group.lag], ['in-flight', group.in_flight], ['retrying', group.retrying], ['dead', group.dead_letters ?? group.dead]]) {
+    for (const [name, count] of [['lag', group.lag], ['in-flight', group.in_flight], ['retrying', group.retrying], ['dead', group.dead]]) {
       await page.getByTestId(`group-${name}`).filter({ hasText: new RegExp(`\\b${count}\\b`) }).waitFor();
     }
   }));
@@ -44,7 +44,7 @@ test('a group is made and changed', () =>
     assert.equal((await server.api.get(path)).lease, '1m30s');
 
     await open(page, server, 'groups/payments/mailer');
-    await button(page, 'Edit').click();
+    await button(page, 'Edit settings').click();
     await field(dialog(page), 'Waits').fill('5s 1m 10m');
     await field(dialog(page), 'Attempts').fill('3');
     await button(dialog(page), 'Save').click();

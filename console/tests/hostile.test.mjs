@@ -92,10 +92,13 @@ test('each dead letter is opened and shown as text', () =>
   inPage(browser, server, {}, async (page) => {
     const letters = await server.api.all(`/v1/topics/${TOPIC}/groups/${GROUP}/dead`, 'messages');
     assert.ok(letters.length >= Math.floor(Object.keys(HOSTILE).length / 2));
+    await open(page, server, PLACES.dead);
     for (const letter of letters) {
-      await open(page, server, `dead?topic=${TOPIC}&group=${GROUP}&id=${letter.id}`);
-      await page.getByTestId('letter').filter({ hasText: letter.id }).waitFor();
+      await item(page, letter.id).getByTestId('open-dead').click();
+      await page.getByTestId('drawer-dead').filter({ hasText: letter.id }).waitFor();
       await unharmed(page, letter.last_error ?? letter.id);
+      await page.keyboard.press('Escape');
+      await page.getByTestId('drawer-dead').waitFor({ state: 'detached' });
     }
   }));
 

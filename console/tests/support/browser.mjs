@@ -44,11 +44,24 @@ export async function inPage(browser, server, options, test) {
   try {
     const page = await context.newPage();
     const faults = await watch(page, { refusals, allowed, origins: [server.url, ...origins] });
-    await test(page);
+    await test(page).catch((error) => pictured(page, error));
     faults.none();
   } finally {
     await context.close();
   }
+}
+
+let failures = 0;
+
+/** Fails as the test did, and leaves a picture and the refusals that the page showed. */
+async function pictured(page, error) {
+  failures += 1;
+  await mkdir(SCREENSHOTS, { recursive: true });
+  const path = `${SCREENSHOTS}failed-${process.pid}-${failures}.png`;
+  await page.screenshot({ path }).catch(() => {});
+  const told = await page.getByTestId('problem').or(page.getByTestId('toast-problem')).allInnerTexts().catch(() => []);
+  error.message += `\n${[page.url(), path, ...told].join('\n')}`;
+  throw error;
 }
 
 /** Requests that are under way, by page. Streams of events never end and are left out. */
