@@ -1,0 +1,83 @@
+// Does every page hold its shape, in both themes, both languages, and on a phone? Pictures are saved.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { PHONE, WIDE, inPage, launch, overflow, screenshot, settled } from './support/browser.mjs';
+import { PAGES, field, open, visit } from './support/console.mjs';
+import { shop } from './support/seed.mjs';
+import { start } from './support/server.mjs';
+
+let browser, server, seeded;
+
+before(async () => {
+  [browser, server] = await Promise.all([launch(), start()]);
+  seeded = await shop(server.api);
+});
+
+after(() => Promise.all([browser?.close(), server?.stop()]));
+
+/** Pages, and what can be opened upon them. */
+function places() {
+  return {
+    ...Object.fromEntries(Object.entries(PAGES).map(([name, [place]]) => [name, place])),
+    'topic-messages': 'topics/orders?tab=messages',
+    'topic-send': 'topics/orders?tab=send',
+    message: 'pending?topic=orders&id=close-9',
+    letter: `dead?topic=orders&group=billing&id=${seeded.dead[0]}`,
+    transaction: `transactions?id=${seeded.transactions.unresolved}`,
+    'pending-nothing': 'pending?topic=orders&key=nobody',
+    'no-such-page': 'nothing/here',
+  };
+}
+
+for (const [colorScheme, viewport] of [['light', WIDE], ['dark', WIDE], ['light', PHONE], ['dark', PHONE]]) {
+  test(`every page fits ${viewport.width} pixels, ${colorScheme}`, () =>
+    inPage(browser, server, { colorScheme, viewport }, async (page) => {
+      const wide = [];
+      for (const [name, place] of Object.entries(places())) {
+        await open(page, server, place);
+        await settled(page);
+        await screenshot(page, name, colorScheme);
+        if ((await overflow(page)) > 0) wide.push(`${name} by ${await overflow(page)} pixels`);
+      }
+      assert.deepEqual(wide, [], 'these scroll sideways');
+    }));
+}
+
+test('the pages in Chinese have no word of English left', () =>
+  inPage(browser, server, { locale: 'zh-CN' }, async (page) => {
+    for (const [name, place] of Object.entries(places())) {
+      await open(page, server, place);
+      await settled(page);
+      await screenshot(page, `${name}-zh`, 'light');
+      assert.equal(await page.locator('html').getAttribute('lang'), 'zh-CN');
+      const heading = await page.getByRole('navigation').first().innerText();
+      assert.match(heading, /[\u4e00-\u9fff]/);
+      assert.doesNotMatch(heading, /Overview|Topics|Pending|Audit/);
+    }
+  }));
+
+test('somebody chooses a language, and it stays', () =>
+  inPage(browser, server, {}, async (page) => {
+    await visit(page, server, 'topics');
+    await field(page, 'Language').selectOption({ label: '中文' });
+    await page.getByRole('heading', { level: 1, name: '主题' }).waitFor();
+    await page.reload();
+    await page.getByRole('heading', { level: 1, name: '主题' }).waitFor();
+  }));
+
+test('somebody chooses a theme, and it stays', () =>
+  inPage(browser, server, { colorScheme: 'light' }, async (page) => {
+    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    await visit(page, server, 'topics');
+    const light = await background();
+    await field(page, 'Theme').selectOption({ label: 'Dark' });
+    const dark = await background();
+    assert.notEqual(dark, light);
+    await page.reload();
+    await settled(page);
+    assert.equal(await background(), dark);
+    await field(page, 'Theme').selectOption({ label: 'System' });
+    assert.equal(await background(), light);
+  }));

@@ -1,0 +1,94 @@
+// Do lists and searches work, and pages answer, with very much to show?
+//
+// Twenty thousand messages unless PUNCTUAL_CONSOLE_SCALE=1 asks for ten million.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { inPage, launch, overflow, screenshot, settled } from './support/browser.mjs';
+import { button, field, firstFigure, open, row, visit } from './support/console.mjs';
+import { messages, topics } from './support/crowd.mjs';
+import { start } from './support/server.mjs';
+
+const TOPICS = 10_000;
+const MESSAGES = process.env.PUNCTUAL_CONSOLE_SCALE === '1' ? 10_000_000 : 20_000;
+/** How long a page may take to answer somebody; loose, because machines are busy. */
+const ANSWER_MS_MAX = 5_000;
+
+let browser, server;
+
+before(async () => {
+  [browser, server] = await Promise.all([launch(), start()]);
+  await server.api.put('/v1/topics/reminders', { partitions: 4 });
+  await messages(server.api, 'reminders', MESSAGES);
+  await topics(server.api, TOPICS);
+});
+
+after(() => Promise.all([browser?.close(), server?.stop()]));
+
+/** Does something, and answers how long it took; the figure is printed. */
+async function timed(t, what, act) {
+  const begun = performance.now();
+  await act();
+  const took = performance.now() - begun;
+  t.diagnostic(`${what}: ${took.toFixed(0)} ms`);
+  assert.ok(took < ANSWER_MS_MAX, `${what} took ${took} ms`);
+}
+
+/** How many elements the page has: what is shown, not what there is. */
+const elements = (page) => page.evaluate(() => document.querySelectorAll('*').length);
+
+test('ten thousand topics are listed, searched and leafed through', (t) =>
+  inPage(browser, server, {}, async (page) => {
+    await timed(t, 'the list', async () => {
+      await visit(page, server, 'topics');
+      await row(page, 'topic-00000').waitFor();
+    });
+    await timed(t, 'the next page', async () => {
+      await button(page, 'Next').click();
+      await row(page, 'topic-00000').waitFor({ state: 'detached' });
+    });
+    await timed(t, 'a search', async () => {
+      await field(page, 'Name contains').fill('9987');
+      await row(page, 'topic-09987').waitFor();
+    });
+    assert.ok((await elements(page)) < 10_000);
+    await screenshot(page, 'scale-topics', 'light');
+    assert.ok((await overflow(page)) <= 0);
+  }));
+
+test('among very many pending messages each is found', (t) =>
+  inPage(browser, server, {}, async (page) => {
+    const last = MESSAGES - 1;
+    await timed(t, 'the list', async () => {
+      await open(page, server, 'pending?topic=reminders');
+      await row(page, 'user-0/0').first().waitFor();
+    });
+    for (let leaf = 0; leaf < 3; leaf += 1) {
+      await timed(t, 'the next page', async () => {
+        const first = await row(page, /user-\d/).first().innerText();
+        await button(page, 'Next').click();
+        await row(page, first.split('\n')[0]).filter({ hasText: first }).waitFor({ state: 'detached' });
+      });
+    }
+    await timed(t, 'a search by key', async () => {
+      await field(page, 'Key').fill(`user-${last % 1000}/${last}`);
+      await page.keyboard.press('Enter');
+      await row(page, `user-${last % 1000}/${last}`).first().waitFor();
+    });
+    await screenshot(page, 'scale-pending', 'light');
+  }));
+
+test('the overview is there at once, with all of it', (t) =>
+  inPage(browser, server, {}, async (page) => {
+    await timed(t, 'the first figure', async () => {
+      await open(page, server);
+      await firstFigure(page);
+    });
+    await settled(page);
+    assert.ok((await elements(page)) < 10_000);
+    await screenshot(page, 'scale-overview', 'light');
+    await open(page, server, 'topics/reminders');
+    await settled(page);
+    await screenshot(page, 'scale-topic', 'light');
+  }));
