@@ -31,9 +31,14 @@ export function href(parts: string[], query: Parameters = {}): string {
 
 class Router {
   private place = $state.raw<Place>(parse(location.hash))
+  /** Counts links and steps in the history, but not amendments: a page whose filter is in the address begins anew with each. */
+  visit = $state(0)
 
   constructor() {
-    window.addEventListener('hashchange', () => (this.place = parse(location.hash)))
+    window.addEventListener('hashchange', () => {
+      this.place = parse(location.hash)
+      this.visit += 1
+    })
   }
 
   get page(): string {

@@ -65,16 +65,44 @@ export function bytes(value: number | null | undefined): string {
   return `${numbers({ maximumFractionDigits: digits }).format(number)} ${UNITS[unit]}`
 }
 
-const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
-  ['day', 86_400], ['hour', 3600], ['minute', 60], ['second', 1],
-]
+const DAY = 86_400
+const HOUR = 3600
+const MINUTE = 60
 
-/** How far a time is from now: "in 5 minutes". */
+/** A number of seconds in its two largest units: "1 h 4 min". */
+function twoUnits(seconds: number): string {
+  const chinese = prefs.language === 'zh'
+  const [day, hour, minute, second] = chinese ? ['天', '小时', '分', '秒'] : ['d', 'h', 'min', 's']
+  const say = (large: number, unit: string | undefined, small: number, part: string | undefined) =>
+    small > 0 ? `${large} ${unit} ${small} ${part}` : `${large} ${unit}`
+  if (seconds >= 10 * DAY) return `${Math.floor(seconds / DAY)} ${day}`
+  if (seconds >= DAY) return say(Math.floor(seconds / DAY), day, Math.floor((seconds % DAY) / HOUR), hour)
+  if (seconds >= HOUR) return say(Math.floor(seconds / HOUR), hour, Math.floor((seconds % HOUR) / MINUTE), minute)
+  if (seconds >= 10 * MINUTE) return `${Math.floor(seconds / MINUTE)} ${minute}`
+  if (seconds >= MINUTE) return say(Math.floor(seconds / MINUTE), minute, seconds % MINUTE, second)
+  return `${seconds} ${second}`
+}
+
+/** How far a time is from now: "in 1 h 4 min". */
 export function relative(time: number, now: number): string {
   const seconds = Math.round((time - now) / 1000)
-  const [unit, size] = STEPS.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1]
-  const format = new Intl.RelativeTimeFormat(locale(), { numeric: 'auto', style: 'short' })
-  return format.format(Math.trunc(seconds / size), unit)
+  const chinese = prefs.language === 'zh'
+  if (seconds === 0) return chinese ? '现在' : 'now'
+  const span = twoUnits(Math.abs(seconds))
+  if (seconds > 0) return chinese ? `${span}后` : `in ${span}`
+  return chinese ? `${span}前` : `${span} ago`
+}
+
+/** The time of day, with the date unless it is today. */
+export function shortMoment(time: number, now: number): string {
+  const date = new Date(time)
+  const isToday = date.toDateString() === new Date(now).toDateString()
+  if (isToday) return clock(time)
+  const options: Intl.DateTimeFormatOptions = {
+    month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', hourCycle: 'h23',
+    ...(date.getFullYear() === new Date(now).getFullYear() ? {} : { year: 'numeric' }),
+  }
+  return new Intl.DateTimeFormat(locale(), options).format(date)
 }
 
 /** Date and time of day, in the zone of the reader. */
