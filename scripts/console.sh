@@ -26,7 +26,8 @@ fi
 
 build() {
     if [ ! -f node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-        npm ci --no-audit --no-fund --loglevel=error
+        # Not `npm ci`: it wants the builds of the bundler for every other system listed, too.
+        npm install --no-save --no-audit --no-fund --loglevel=error
     fi
     npm run --silent build
 }
