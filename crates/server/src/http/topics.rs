@@ -1,5 +1,6 @@
 //! Topics: list, look at, make, change, remove, and read what was delivered.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -57,9 +58,11 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let page: Vec<&Arc<Topic>> = all.iter().skip(start).take(limit).collect();
     let more = start + page.len() < all.len();
     let next = page.last().filter(|_| more).map(|topic| topic.name.to_string());
+    let pending: HashMap<TopicName, u64> = call.shared.broker.stats().pending.into_iter().collect();
     let counted = |topic: &Arc<Topic>| {
         let totals = Some(totals(&call.shared, topic));
-        TopicView { totals, ..view(topic, None) }
+        let pending = pending.get(&topic.name).copied().unwrap_or(0);
+        TopicView { totals, ..view(topic, Some(pending)) }
     };
     let topics = page.into_iter().map(counted).collect();
     large_json(&call.shared, &TopicList { topics, next })
