@@ -5,12 +5,7 @@ use crate::stats::SLOTS_MAX;
 
 pub(super) fn components() -> Named {
     let asked = object().with("slots", integer(1u32, SLOTS_MAX)).closed();
-    vec![
-        ("Stats", stats()),
-        ("Trends", trends()),
-        ("Cluster", cluster()),
-        ("ClusterAsked", asked),
-    ]
+    vec![("Stats", stats()), ("Trends", trends()), ("Cluster", cluster()), ("ClusterAsked", asked)]
 }
 
 /// Figures of points that are whole numbers.

@@ -104,7 +104,11 @@ impl Trends for CassandraStore {
         Box::pin(async move {
             let (inner, values) = (&self.inner, (TOTALS, &*node, content));
             let write = async {
-                inner.calls.write(&inner.statements.figures_put, values).await.map_err(Trouble::first)
+                inner
+                    .calls
+                    .write(&inner.statements.figures_put, values)
+                    .await
+                    .map_err(Trouble::first)
             };
             inner.writing(write).await.map_err(refusal)
         })

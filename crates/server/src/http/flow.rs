@@ -28,8 +28,8 @@ use crate::http::shared::Shared;
 use crate::http::socket::OtherSide;
 use crate::http::{
     apps, audit, bulk, clock, cluster, consume, dead, export, groups, health, import, legacy,
-    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics, trends,
-    transactions,
+    levels, messages, metrics, openapi, pending, problem, receive, receive_stream, stats, topics,
+    transactions, trends,
 };
 use crate::trace;
 

@@ -165,8 +165,7 @@ fn read(
 }
 
 fn said(subject: &Subject, node: &str, point: &Point) -> Said {
-    let whole =
-        || Figures { messages: point.whole, pending: point.pending, ..Figures::default() };
+    let whole = || Figures { messages: point.whole, pending: point.pending, ..Figures::default() };
     let figures = match subject {
         Subject::Whole => Some(whole()),
         Subject::Topic(name) => point.topics.get(name).map(|topic| Figures {
@@ -195,9 +194,8 @@ fn is_node(asked: &str, node: &str) -> bool {
 
 /// The name of a node without the number that makes it unique.
 fn stem(name: &str) -> &str {
-    let is_number = |end: &str| {
-        end.len() == NUMBER_CHARS && end.bytes().all(|byte| byte.is_ascii_hexdigit())
-    };
+    let is_number =
+        |end: &str| end.len() == NUMBER_CHARS && end.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.rsplit_once('-').filter(|(_, end)| is_number(end)).map_or(name, |(stem, _)| stem)
 }
 

@@ -154,7 +154,8 @@ impl TrendFiles {
 
     fn remove_before(&self, before: Timestamp) -> io::Result<()> {
         let names = self.disk.list(Path::new(DIR))?;
-        for name in names.iter().filter(|name| span_of(name).is_some_and(|(_, end)| end <= before)) {
+        for name in names.iter().filter(|name| span_of(name).is_some_and(|(_, end)| end <= before))
+        {
             self.disk.remove(&path_of(name))?;
         }
         Ok(())
@@ -284,7 +285,11 @@ mod tests {
 
     fn point(time: &str, content: &str) -> StoredPoint {
         let at = format!("2030-01-{time}:00Z").parse().unwrap();
-        StoredPoint { at, node: "single".into(), content: Bytes::copy_from_slice(content.as_bytes()) }
+        StoredPoint {
+            at,
+            node: "single".into(),
+            content: Bytes::copy_from_slice(content.as_bytes()),
+        }
     }
 
     fn all(files: &TrendFiles) -> Vec<StoredPoint> {

@@ -325,13 +325,14 @@ impl Keeper {
         until: Timestamp,
     ) -> Result<Vec<(Arc<str>, Point)>, StoreError> {
         let stored = self.handle.block_on(self.store.points(from, until))?;
-        let read = |StoredPoint { at, node, content }: StoredPoint| {
-            match serde_json::from_slice::<Point>(&content) {
-                Ok(point) => Some((node, Point { at: at.as_millis(), ..point })),
-                Err(error) => {
-                    warn!(%node, %at, %error, "a point of the trends cannot be read");
-                    None
-                }
+        let read = |StoredPoint { at, node, content }: StoredPoint| match serde_json::from_slice::<
+            Point,
+        >(&content)
+        {
+            Ok(point) => Some((node, Point { at: at.as_millis(), ..point })),
+            Err(error) => {
+                warn!(%node, %at, %error, "a point of the trends cannot be read");
+                None
             }
         };
         Ok(stored.into_iter().filter_map(read).collect())

@@ -88,9 +88,8 @@ impl Point {
 
     /// The same with no more names than may stand in it.
     pub(crate) fn bounded(mut self) -> Self {
-        let quiet = surplus(&self.topics, |TopicPoint(counts, pending)| {
-            (counts.activity(), *pending)
-        });
+        let quiet =
+            surplus(&self.topics, |TopicPoint(counts, pending)| (counts.activity(), *pending));
         for name in quiet {
             if let Some(TopicPoint(counts, pending)) = self.topics.remove(&name) {
                 let TopicPoint(others, others_pending) = self.other_topics;

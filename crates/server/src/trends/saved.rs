@@ -87,7 +87,8 @@ mod tests {
         let counts = MessageCounts::from(TopicCounts { fired: 3, ..TopicCounts::default() });
         let sent = SentCounts::from(AppCounts { scheduled: 1, bytes: 2, refused: 3 });
         let app = AppIdentity { key: "orders".into(), made: 77 };
-        let tally = Tally { whole: counts, topics: [(7, counts)].into(), apps: [(app, sent)].into() };
+        let tally =
+            Tally { whole: counts, topics: [(7, counts)].into(), apps: [(app, sent)].into() };
         let point = Point { at: 600_000, whole: counts, ..Point::default() };
         Saved { tally, point: Some(point) }
     }
@@ -100,7 +101,9 @@ mod tests {
 
     #[test]
     fn other_bytes_are_refused_and_nothing_panics() {
-        for bytes in [&b""[..], b"{}", b"[]", b"{\"form\":1}", b"\xff", b"{\"form\":1,\"whole\":[1]}"] {
+        for bytes in
+            [&b""[..], b"{}", b"[]", b"{\"form\":1}", b"\xff", b"{\"form\":1,\"whole\":[1]}"]
+        {
             assert!(Saved::decode(bytes).is_err(), "{bytes:?}");
         }
         let text = String::from_utf8(saved().encode()).unwrap();

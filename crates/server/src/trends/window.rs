@@ -131,7 +131,11 @@ mod tests {
         let sent = SentCounts::from(AppCounts { scheduled, ..AppCounts::default() });
         let quiet = ("quiet".into(), 5);
         Look {
-            tally: Tally { whole: counts, topics: [(1, counts)].into(), apps: [(app, sent)].into() },
+            tally: Tally {
+                whole: counts,
+                topics: [(1, counts)].into(),
+                apps: [(app, sent)].into(),
+            },
             topics: [(1, ("busy".into(), pending)), (2, quiet)].into(),
             ..Look::default()
         }
