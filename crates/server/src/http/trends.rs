@@ -1,6 +1,6 @@
 //! How it went over time: points of ten minutes, of the whole, a topic, an app or a node.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use punctual_api::request::Parameters;
@@ -199,29 +199,19 @@ fn stem(name: &str) -> &str {
     name.rsplit_once('-').filter(|(_, end)| is_number(end)).map_or(name, |(stem, _)| stem)
 }
 
-/// Adds up what nodes say, and leaves out when nobody has anything to say.
+/// Adds up what nodes say, and leaves out when nobody has anything to say. What is pending each of
+/// them knows of the whole cluster.
 fn summed(subject: &Subject, sayings: Sayings) -> Vec<(Timestamp, Figures)> {
     let mut sums: BTreeMap<Timestamp, Figures> = BTreeMap::new();
-    // A node that has nothing to say about a topic has as many pending as before.
-    let mut pending: HashMap<Arc<str>, u64> = HashMap::new();
-    let mut quiet: HashMap<Timestamp, u64> = HashMap::new();
-    for ((at, node), said) in sayings {
-        let Some(figures) = said.figures else {
-            let before = pending.get(&node).copied().unwrap_or(0);
-            *quiet.entry(at).or_default() += before;
-            continue;
-        };
-        pending.insert(node, figures.pending);
+    for ((at, _), said) in sayings {
+        let Some(figures) = said.figures else { continue };
         let sum = sums.entry(at).or_default();
         *sum = Figures {
             messages: sum.messages.plus(figures.messages),
             sent: sum.sent.plus(figures.sent),
-            pending: sum.pending.saturating_add(figures.pending),
+            pending: sum.pending.max(figures.pending),
             ..figures
         };
-    }
-    for (at, sum) in &mut sums {
-        sum.pending = sum.pending.saturating_add(quiet.get(at).copied().unwrap_or(0));
     }
     let says = |figures: &Figures| match subject {
         Subject::Whole => figures.messages.activity() > 0 || figures.pending > 0,
@@ -256,30 +246,40 @@ impl Figures {
 
 #[cfg(test)]
 mod tests {
+    use punctual_broker::TopicCounts;
+
     use super::*;
 
     fn at(minute: u64) -> Timestamp {
         Timestamp::from_millis_saturating(minute * 60_000)
     }
 
-    fn saying(minute: u64, node: &str, pending: Option<u64>) -> ((Timestamp, Arc<str>), Said) {
-        let figures = pending.map(|pending| Figures { pending, ..Figures::default() });
+    fn saying(
+        minute: u64,
+        node: &str,
+        figures: Option<(u64, u64)>,
+    ) -> ((Timestamp, Arc<str>), Said) {
+        let figures = figures.map(|(scheduled, pending)| {
+            let counts = TopicCounts { scheduled, ..TopicCounts::default() };
+            Figures { messages: counts.into(), pending, ..Figures::default() }
+        });
         ((at(minute), node.into()), Said { activity: 1, figures })
     }
 
     #[test]
-    fn nodes_are_added_up_and_the_quiet_ones_stay_as_they_were() {
+    fn nodes_are_added_up_and_all_of_them_know_what_is_pending() {
         let sayings = Sayings::from([
-            saying(0, "a", Some(3)),
-            saying(0, "b", Some(4)),
+            saying(0, "a", Some((3, 7))),
+            saying(0, "b", Some((4, 7))),
             saying(10, "a", None),
-            saying(10, "b", Some(5)),
+            saying(10, "b", Some((1, 8))),
             saying(20, "a", None),
-            saying(30, "b", Some(6)),
         ]);
         let summed = summed(&Subject::Topic("t".into()), sayings);
-        let pending: Vec<_> = summed.iter().map(|(at, of)| (*at, of.pending)).collect();
-        assert_eq!(pending, [(at(0), 7), (at(10), 8), (at(30), 6)], "at last a is gone");
+        let shown =
+            |(at, of): &(Timestamp, Figures)| (*at, of.messages.get("scheduled"), of.pending);
+        let shown: Vec<_> = summed.iter().map(shown).collect();
+        assert_eq!(shown, [(at(0), 7, 7), (at(10), 1, 8)]);
     }
 
     #[test]

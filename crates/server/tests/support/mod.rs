@@ -63,8 +63,18 @@ impl Server {
     }
 
     /// Another server on the same data, once this one has ended.
-    pub(crate) fn restarted(mut self, settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn restarted(self, settings: &[(&str, &str)]) -> Self {
+        self.restarted_after(settings, |_data| {})
+    }
+
+    /// The same, after something was done to the data while nobody used it.
+    pub(crate) fn restarted_after(
+        mut self,
+        settings: &[(&str, &str)],
+        meanwhile: impl FnOnce(&std::path::Path),
+    ) -> Self {
         self.join().expect("it ends regularly");
+        meanwhile(&self.data());
         let elsewhere = TempDir::new().expect("a directory");
         let data = std::mem::replace(&mut self._data, elsewhere);
         // Whatever it still has is closed before others open it.
