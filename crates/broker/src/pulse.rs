@@ -100,7 +100,8 @@ impl Behind {
 
     /// Since when something waits that is due. Where nothing is pending, nothing can wait in the
     /// timeline.
-    fn since(&self, any_pending: bool) -> Option<Timestamp> {
+    #[must_use]
+    pub fn since(&self, any_pending: bool) -> Option<Timestamp> {
         let oldest = self.oldest.load(Ordering::Relaxed);
         let reached = if any_pending { self.reached.load(Ordering::Relaxed) } else { u64::MAX };
         let since = oldest.min(reached);

@@ -154,6 +154,55 @@ fn what_is_open_stays_claimed_until_somebody_knows<T: Timeline + Topics>(store: 
     assert_eq!(scene.outlet.taken().len(), 7, "nothing comes again");
 }
 
+fn it_is_known_since_when_the_oldest_waits<T: Timeline + Topics>(store: T) {
+    let mut scene = Scene::new(store);
+    let waits = |scene: &Scene<T>| scene.counters.behind[Lane::Message.index()].since(false);
+    let ids = scene.send(4);
+    scene.outlet.set(scene.topics[1], Mood::Refuses(SECOND));
+    // However often it is put off, it counts from its first due time.
+    for _ in 0..3 {
+        scene.step().unwrap();
+        assert_eq!(waits(&scene), Some(START));
+        scene.clock.advance(SECOND);
+    }
+    // Nobody knows whether it was taken.
+    scene.outlet.set(scene.topics[1], Mood::Silent);
+    scene.step().unwrap();
+    assert_eq!((scene.outlet.open(), waits(&scene)), (2, Some(START)));
+    scene.clock.advance(Span::from_secs(60));
+    scene.step().unwrap();
+    assert_eq!(waits(&scene), Some(START));
+    scene.outlet.answer(Some(SECOND));
+    scene.step().unwrap();
+    assert_eq!(waits(&scene), Some(START));
+    // What was cancelled is not waited for much longer, and what is out not at all.
+    assert_eq!(scene.cancel(ids[1]), CancelOutcome::Cancelled);
+    scene.outlet.set(scene.topics[1], Mood::Takes);
+    scene.clock.advance(SECOND);
+    scene.step().unwrap();
+    assert_eq!(scene.outlet.taken().len(), 3);
+    scene.clock.advance(Span::from_secs(11));
+    scene.step().unwrap();
+    assert_eq!(waits(&scene), None);
+}
+
+fn it_is_known_since_when_all_is_down<T: Timeline + Topics>(store: T) {
+    let mut scene = Scene::new(store);
+    let waits = |scene: &Scene<T>| scene.counters.behind[Lane::Message.index()].since(false);
+    scene.step().unwrap();
+    assert_eq!(waits(&scene), None);
+    scene.send(2);
+    scene.outlet.set_down(true);
+    for _ in 0..3 {
+        assert!(scene.step().unwrap_err().passes());
+        assert_eq!(waits(&scene), Some(START));
+        scene.clock.advance(SECOND);
+    }
+    scene.outlet.set_down(false);
+    scene.step().unwrap();
+    assert_eq!(waits(&scene), None);
+}
+
 fn engine() -> Engine {
     let options = Options { outlet: OutletKind::Foreign, ..Options::default() };
     let options = Options { journal_file_bytes: 8 << 20, reserve_bytes: 64 << 10, ..options };
@@ -189,4 +238,16 @@ fn what_is_open_stays_claimed_until_somebody_knows_over_the_reference() {
 #[test]
 fn what_is_open_stays_claimed_until_somebody_knows_over_the_engine() {
     what_is_open_stays_claimed_until_somebody_knows(engine());
+}
+
+#[test]
+fn it_is_known_since_when_the_oldest_waits_over_the_reference() {
+    it_is_known_since_when_the_oldest_waits(Reference::new());
+    it_is_known_since_when_all_is_down(Reference::new());
+}
+
+#[test]
+fn it_is_known_since_when_the_oldest_waits_over_the_engine() {
+    it_is_known_since_when_the_oldest_waits(engine());
+    it_is_known_since_when_all_is_down(engine());
 }

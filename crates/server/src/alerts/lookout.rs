@@ -225,7 +225,7 @@ mod tests {
         note(1500, 10);
         assert_eq!(late(10), Some(1990.0));
         note(0, 989);
-        assert_eq!(late(20), Some(1010.0), "a little more than one in a hundred");
+        assert_eq!(late(20), Some(1001.0), "a little more than one in a hundred");
         note(0, 100);
         assert_eq!(late(30), Some(1.0));
         note(5000, 1000);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use punctual_server::app::{self, Ready, ServeError};
-use punctual_server::config::{Config, ConfigFile, Source};
+use punctual_server::config::{Config, ConfigError, ConfigFile, Source};
 use punctual_server::live::{Live, Reload};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -123,12 +123,17 @@ impl Server {
 
     /// Takes other settings over those it was started with, as a SIGHUP does.
     pub(crate) fn reload(&self, settings: &[(&str, &str)]) {
+        self.try_reload(settings).expect("a valid configuration");
+    }
+
+    /// The same for settings that may be refused.
+    pub(crate) fn try_reload(&self, settings: &[(&str, &str)]) -> Result<(), ConfigError> {
         let mut fresh = self.file.clone();
         for (name, value) in settings {
             fresh.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
         }
         let mut reload = Reload::new(self.live.clone(), self.file.clone());
-        reload.take(fresh).expect("a valid configuration");
+        reload.take(fresh).map(drop)
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
