@@ -66,6 +66,46 @@ fn a_dead_letter_tells_what_happened() {
 }
 
 #[test]
+fn dead_letters_are_counted_by_day_and_reason() {
+    // The clock stands at a morning, and is moved over midnight.
+    let server = Server::on_virtual_time("2030-01-31T09:00:00Z");
+    let summary = || server.get(&format!("{GROUP}/dead/summary"));
+    server.put(GROUP, "");
+    assert_eq!(summary().json(), json!({"total": 0, "days": [], "complete": true}));
+    rejected(&server, 3);
+    letters(&server, "", 3);
+    let advance = |by: &str| {
+        let moved = server.post("/v1/time/advance", json!({"by": by}).to_string());
+        assert_eq!(moved.status, 200, "{}", moved.body);
+    };
+    advance("20h");
+    for n in 3..5 {
+        server.send("orders", &json!({"body": n.to_string()}));
+    }
+    advance("1s");
+    let receipts = server.receive_all(GROUP, 2);
+    let receipts: Vec<&Value> = receipts.iter().map(|message| &message["receipt"]).collect();
+    server.settle(GROUP, "nack", &json!({"receipts": receipts, "reject": true}));
+    advance("1s");
+    letters(&server, "", 5);
+    let days = |first: u64, second: u64| {
+        json!([
+            {"day": "2030-02-01", "reason": "rejected", "count": first},
+            {"day": "2030-01-31", "reason": "rejected", "count": second},
+        ])
+    };
+    assert_eq!(summary().json(), json!({"total": 5, "days": days(2, 3), "complete": true}));
+    // What has left the list is not counted.
+    let gone = letters(&server, "", 5)[1]["id"].clone();
+    let purge = json!({"filter": {"id": gone}}).to_string();
+    assert_eq!(server.post(&format!("{GROUP}/dead/purge"), purge).json()["purged"], 1);
+    assert_eq!(summary().json(), json!({"total": 4, "days": days(2, 2), "complete": true}));
+    assert_eq!(server.get(&format!("{GROUP}/dead/summary?day=x")).code(), "unknown_field");
+    let missing = server.get("/v1/topics/orders/groups/nobody/dead/summary");
+    assert_eq!(missing.code(), "group_not_found");
+}
+
+#[test]
 fn dead_letters_are_found_by_reason_time_key_and_id() {
     let server = Server::start();
     server.put(GROUP, "");
