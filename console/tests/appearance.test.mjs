@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { PHONE, WIDE, inPage, launch, overflow, screenshot, settled } from './support/browser.mjs';
-import { PAGES, field, open, visit } from './support/console.mjs';
+import { PAGES, at, field, open, visit } from './support/console.mjs';
 import { shop } from './support/seed.mjs';
 import { start } from './support/server.mjs';
 
@@ -23,13 +23,24 @@ function places() {
     ...Object.fromEntries(Object.entries(PAGES).map(([name, [place]]) => [name, place])),
     'topic-messages': 'topics/orders?tab=messages',
     'topic-send': 'topics/orders?tab=send',
-    message: 'pending?topic=orders&id=close-9',
-    letter: `dead?topic=orders&group=billing&id=${seeded.dead[0]}`,
     transaction: `transactions?id=${seeded.transactions.unresolved}`,
     'pending-nothing': 'pending?topic=orders&key=nobody',
     'no-such-page': 'nothing/here',
   };
 }
+
+/** What is opened by a click: where, on what, and what it is then. */
+const OPENED = {
+  message: ['pending?topic=orders', 'open-message', 'drawer-message'],
+  letter: ['dead?topic=orders&group=billing', 'open-dead', 'drawer-dead'],
+  'dialog-topic': ['topics', 'topic-create', 'dialog-topic'],
+  'dialog-group': ['groups', 'group-create', 'dialog-group'],
+  'dialog-app': ['apps', 'app-create', 'dialog-app'],
+  'dialog-bulk': ['pending?topic=orders&key_prefix=shop-1', 'bulk-reschedule', 'dialog-bulk'],
+  'dialog-redrive': ['dead?topic=orders&group=billing', 'dead-redrive-all', 'dialog-redrive'],
+  'dialog-reset': ['groups/orders/billing', 'group-reset', 'dialog-reset'],
+  'dialog-delete': ['topics/orders', 'topic-delete', 'dialog-question'],
+};
 
 for (const [colorScheme, viewport] of [['light', WIDE], ['dark', WIDE], ['light', PHONE], ['dark', PHONE]]) {
   test(`every page fits ${viewport.width} pixels, ${colorScheme}`, () =>
@@ -42,6 +53,23 @@ for (const [colorScheme, viewport] of [['light', WIDE], ['dark', WIDE], ['light'
         if ((await overflow(page)) > 0) wide.push(`${name} by ${await overflow(page)} pixels`);
       }
       assert.deepEqual(wide, [], 'these scroll sideways');
+    }));
+
+  test(`everything that opens fits ${viewport.width} pixels, ${colorScheme}`, () =>
+    inPage(browser, server, { colorScheme, viewport }, async (page) => {
+      for (const [name, [place, opener, opened]] of Object.entries(OPENED)) {
+        await open(page, server, place);
+        await settled(page);
+        await at(page, opener).first().click();
+        await at(page, opened).waitFor();
+        await settled(page);
+        await screenshot(page, name, colorScheme);
+        assert.ok((await overflow(page)) <= 0, `${name} scrolls sideways`);
+        const box = await at(page, opened).boundingBox();
+        assert.ok(box.x >= 0 && box.x + box.width <= viewport.width, `${name} is in the window`);
+        await page.keyboard.press('Escape');
+        await at(page, opened).waitFor({ state: 'detached' });
+      }
     }));
 }
 
@@ -69,7 +97,7 @@ test('somebody chooses a language, and it stays', () =>
 
 test('somebody chooses a theme, and it stays', () =>
   inPage(browser, server, { colorScheme: 'light' }, async (page) => {
-    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const background = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
     await visit(page, server, 'topics');
     const light = await background();
     await field(page, 'Theme').selectOption({ label: 'Dark' });

@@ -60,8 +60,8 @@ async function pictured(page, error) {
   const path = `${SCREENSHOTS}failed-${process.pid}-${failures}.png`;
   await page.screenshot({ path }).catch(() => {});
   const told = await page.getByTestId('problem').or(page.getByTestId('toast-problem')).allInnerTexts().catch(() => []);
-  error.message += `\n${[page.url(), path, ...told].join('\n')}`;
-  throw error;
+  const where = /[\w.-]+\.test\.mjs:\d+/.exec(error.stack)?.[0];
+  throw new Error([error.message, where, page.url(), path, ...told].join('\n'));
 }
 
 /** Requests that are under way, by page. Streams of events never end and are left out. */
