@@ -134,3 +134,28 @@ export async function screenshot(page, name, theme) {
 export function overflow(page) {
   return page.evaluate(() => document.scrollingElement.scrollWidth - window.innerWidth);
 }
+
+/** Buttons and cells that are cut off by what they are in, or run out of the window. */
+export function clipped(page) {
+  return page.evaluate(() => {
+    const cut = [];
+    const shown = (one) => one.checkVisibility() && one.getBoundingClientRect().width > 1;
+    for (const one of document.querySelectorAll('main button, main a.button, dialog[open] button')) {
+      if (!shown(one)) continue;
+      const { left, right } = one.getBoundingClientRect();
+      let within = [0, window.innerWidth];
+      for (let outer = one.parentElement; outer; outer = outer.parentElement) {
+        if (getComputedStyle(outer).overflowX === 'visible') continue;
+        const box = outer.getBoundingClientRect();
+        within = [box.left, box.right];
+        break;
+      }
+      if (left < within[0] - 1 || right > within[1] + 1) cut.push(`button ${one.textContent.trim() || one.ariaLabel}`);
+    }
+    for (const one of document.querySelectorAll('main td, main th')) {
+      if (!one.closest('table.cards') || !shown(one)) continue;
+      if (one.scrollWidth > one.clientWidth + 1) cut.push(`cell ${one.textContent.trim().slice(0, 40)}`);
+    }
+    return cut;
+  });
+}
