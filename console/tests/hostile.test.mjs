@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { PHONE, WIDE, inPage, launch, overflow, screenshot, settled } from './support/browser.mjs';
-import { button, dialog, field, item, open, row, visit } from './support/console.mjs';
+import { at, button, dialog, field, item, open, row, visit } from './support/console.mjs';
 import { GROUP, HOSTILE, NAMES, TOPIC, sow } from './support/hostile.mjs';
 import { start } from './support/server.mjs';
 
@@ -60,7 +60,6 @@ for (const viewport of [WIDE, PHONE]) {
 /** Opens a message by its address. */
 async function shownMessage(page, id) {
   await open(page, server, `pending?topic=${TOPIC}&id=${id}`);
-  await item(page, id).getByTestId('open-message').click();
   const shown = page.getByTestId('drawer-message').filter({ hasText: id });
   await shown.waitFor();
   return shown;
@@ -85,6 +84,58 @@ test('markup is read as it was written', () =>
       const { id } = pending.find((message) => message.key === text);
       const shown = await shownMessage(page, id);
       assert.ok((await shown.innerText()).includes(text), `${name} is seen as ${text}`);
+    }
+  }));
+
+/** The pending message that has one of the texts as its key. */
+async function withKey(name) {
+  const pending = await server.api.all(`/v1/topics/${TOPIC}/scheduled`, 'messages');
+  return pending.find((message) => message.key === HOSTILE[name]);
+}
+
+test('marks that cannot be seen, or turn the text around, are shown by their numbers', () =>
+  inPage(browser, server, {}, async (page) => {
+    const marks = {
+      'bidirectional override': ['invoice\\u202egpj.exe', '\\u2066'],
+      'zero width': ['pay\\u200bment', '\\ufeff'],
+      'end of a text': ['before\\0after'],
+      'terminal escapes': ['\\u001b[31mred'],
+      'lines and returns': ['first\\r\\nSet-Cookie', '\\u2028third'],
+    };
+    for (const [name, seen] of Object.entries(marks)) {
+      const { id } = await withKey(name);
+      const shown = await shownMessage(page, id);
+      const text = (await shown.innerText()).toLowerCase();
+      for (const one of seen) assert.ok(text.includes(one.toLowerCase()), `${name} shows ${one}`);
+    }
+  }));
+
+test('a body of a megabyte is cut, shown whole on demand, and keeps the page quick', (t) =>
+  inPage(browser, server, {}, async (page) => {
+    const pending = await server.api.all(`/v1/topics/${TOPIC}/scheduled`, 'messages');
+    const { id } = pending.find((message) => message.body?.length > 1 << 20);
+    const shown = await shownMessage(page, id);
+    await at(shown, 'body-cut').waitFor();
+    const begun = performance.now();
+    await at(shown, 'body-show-all').click();
+    await at(shown, 'body-cut').waitFor({ state: 'detached' });
+    for (const view of ['hex', 'text']) await at(shown, 'body-view').locator(`[data-value=${view}]`).click();
+    const took = performance.now() - begun;
+    t.diagnostic(`shown whole, as bytes and as text, in ${took.toFixed(0)} ms`);
+    assert.ok(took < 10_000);
+    const elements = await page.evaluate(() => document.querySelectorAll('*').length);
+    assert.ok(elements < 5_000, `${elements} elements: only what is in view exists`);
+    await unharmed(page, 'a megabyte');
+  }));
+
+test('each transaction and each series is shown as text', () =>
+  inPage(browser, server, {}, async (page) => {
+    const transactions = await server.api.all('/v1/transactions', 'transactions');
+    assert.ok(transactions.length >= Object.keys(HOSTILE).length - 2);
+    for (const { id } of transactions.slice(0, 12)) {
+      await open(page, server, `transactions?id=${id}`);
+      await at(page, 'drawer-transaction').filter({ hasText: id }).waitFor();
+      await unharmed(page, id);
     }
   }));
 

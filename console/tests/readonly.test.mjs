@@ -32,25 +32,34 @@ function words(page) {
     .evaluateAll((found) => found.map((one) => (one.getAttribute('aria-label') ?? one.textContent).trim()));
 }
 
-/** Every place with something that could be acted upon. */
+/** Every place with something that could be acted upon, and what has to be clicked there to see it. */
 function places() {
-  const [, dead] = seeded.dead;
   return {
-    ...Object.fromEntries(Object.entries(PAGES).map(([name, [place]]) => [name, place])),
-    message: 'pending?topic=orders&id=close-9',
-    paused: 'pending?topic=orders&id=close-3',
-    letter: `dead?topic=orders&group=billing&id=${dead}`,
-    transaction: `transactions?id=${seeded.transactions.open[0]}`,
-    unresolved: `transactions?id=${seeded.transactions.unresolved}`,
+    ...Object.fromEntries(Object.entries(PAGES).map(([name, [place]]) => [name, [place]])),
+    'topic, messages': ['topics/orders?tab=messages'],
+    message: ['pending?topic=orders', 'open-message'],
+    paused: ['pending?topic=orders&state=paused', 'open-message'],
+    letter: ['dead?topic=orders&group=billing', 'open-dead'],
+    transaction: [`transactions?id=${seeded.transactions.open[0]}`],
+    unresolved: [`transactions?id=${seeded.transactions.unresolved}`],
   };
+}
+
+/** Goes to one of them, from another page, as by a link. */
+async function see(page, [place, opener]) {
+  await open(page, server, 'nodes');
+  await settled(page);
+  await open(page, server, place);
+  await settled(page);
+  if (opener) await page.getByTestId(opener).first().click();
+  await settled(page);
 }
 
 test('an onlooker sees no action on any page', () =>
   inPage(browser, server, { refusals: [403] }, async (page) => {
     await signIn(page, server, token);
     for (const [name, place] of Object.entries(places())) {
-      await open(page, server, place);
-      await settled(page);
+      await see(page, place);
       const shown = (await words(page)).filter((word) => ACTIONS.includes(word));
       assert.deepEqual(shown, [], name);
     }
@@ -59,13 +68,15 @@ test('an onlooker sees no action on any page', () =>
 test('the same pages have actions for an administrator', () =>
   inPage(browser, server, {}, async (page) => {
     await signIn(page, server, server.token);
-    const without = ['overview', 'nodes', 'audit', 'transactions'];
+    const without = ['overview', 'nodes', 'audit', 'transactions', 'dead-groups', 'topic, messages'];
+    const counts = {};
     for (const [name, place] of Object.entries(places())) {
-      await open(page, server, place);
-      await settled(page);
+      await see(page, place);
       const shown = (await words(page)).filter((word) => ACTIONS.includes(word));
+      counts[name] = shown.length;
       assert.ok(shown.length > 0 || without.includes(name), `${name} has something to do`);
     }
+    assert.ok(counts.message > counts.pending, 'a message that is opened has its own');
   }));
 
 test('the calls behind the actions are refused, by cookie and by token', async () => {

@@ -41,7 +41,7 @@ export const en = {
     searchName: 'Name contains',
     create: 'Create',
     save: 'Save',
-    cancel: 'Cancel',
+    cancel: 'Back',
     delete: 'Delete',
     edit: 'Edit',
     apply: 'Apply',

@@ -43,7 +43,7 @@ export const zh: Words = {
     searchName: '名称包含',
     create: '创建',
     save: '保存',
-    cancel: '取消',
+    cancel: '返回',
     delete: '删除',
     edit: '编辑',
     apply: '应用',

@@ -60,8 +60,8 @@ async function pictured(page, error) {
   const path = `${SCREENSHOTS}failed-${process.pid}-${failures}.png`;
   await page.screenshot({ path }).catch(() => {});
   const told = await page.getByTestId('problem').or(page.getByTestId('toast-problem')).allInnerTexts().catch(() => []);
-  error.message += `\n${[page.url(), path, ...told].join('\n')}`;
-  throw error;
+  const where = /[\w.-]+\.test\.mjs:\d+/.exec(error.stack)?.[0];
+  throw new Error([error.message, where, page.url(), path, ...told].join('\n'));
 }
 
 /** Requests that are under way, by page. Streams of events never end and are left out. */
@@ -133,4 +133,29 @@ export async function screenshot(page, name, theme) {
 /** By how many pixels the page is wider than its window. */
 export function overflow(page) {
   return page.evaluate(() => document.scrollingElement.scrollWidth - window.innerWidth);
+}
+
+/** Buttons and cells that are cut off by what they are in, or run out of the window. */
+export function clipped(page) {
+  return page.evaluate(() => {
+    const cut = [];
+    const shown = (one) => one.checkVisibility() && one.getBoundingClientRect().width > 1;
+    for (const one of document.querySelectorAll('main button, main a.button, dialog[open] button')) {
+      if (!shown(one)) continue;
+      const { left, right } = one.getBoundingClientRect();
+      let within = [0, window.innerWidth];
+      for (let outer = one.parentElement; outer; outer = outer.parentElement) {
+        if (getComputedStyle(outer).overflowX === 'visible') continue;
+        const box = outer.getBoundingClientRect();
+        within = [box.left, box.right];
+        break;
+      }
+      if (left < within[0] - 1 || right > within[1] + 1) cut.push(`button ${one.textContent.trim() || one.ariaLabel}`);
+    }
+    for (const one of document.querySelectorAll('main td, main th')) {
+      if (!one.closest('table.cards') || !shown(one)) continue;
+      if (one.scrollWidth > one.clientWidth + 1) cut.push(`cell ${one.textContent.trim().slice(0, 40)}`);
+    }
+    return cut;
+  });
 }
