@@ -522,6 +522,7 @@ export const en = {
     cancel: 'Cancel series',
     cancelled: 'Series cancelled',
     endless: 'no end',
+    byRule: 'by the rule',
   },
   apps: {
     title: 'Apps',

@@ -524,6 +524,7 @@ export const zh: Words = {
     cancel: '取消周期',
     cancelled: '周期已取消',
     endless: '无限',
+    byRule: '按规则',
   },
   apps: {
     title: '应用',
