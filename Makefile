@@ -16,7 +16,7 @@ LIMIT ?=
 EVERYTHING := --features punctual-bench/cluster,punctual-cli/cluster,punctual-cli/otel
 
 .NOTPARALLEL:
-.PHONY: run console install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz cluster fmt
+.PHONY: run console console-test install test setup fmt-check tidy lint plain docs unit deny advisories bench fuzz cluster fmt
 
 # Starts the broker, with the console where Node.js can build it: `make run ARGS="--data other-dir"`.
 run:
@@ -26,6 +26,12 @@ run:
 # Builds the web console, which the next build of the program takes in.
 console:
 	scripts/console.sh
+
+# The console in a real browser, against the real program; takes pictures of every page.
+console-test: console
+	scripts/console-browser.sh --install
+	cargo build
+	scripts/console-browser.sh
 
 # Three nodes over real services, for a look; Ctrl-C ends them all. `make cluster NODES=5 STORE=cassandra`.
 cluster:
