@@ -419,7 +419,7 @@ fn paused_messages_are_listed_apart() {
 fn the_forecast_counts_what_is_due_within_each_time() {
     let market = Market::new(1);
     let topic = topic_id(&market);
-    let outlook = || within_a_minute(market.broker.forecast(topic)).unwrap();
+    let outlook = || within_a_minute(market.broker.forecast(topic, None)).unwrap();
     assert_eq!(outlook().total, 0);
     let waits = [60, 61, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 7 * 86_400 + 1, 40 * 86_400];
     let ids = waits.map(|secs| send(&market, When::After(Span::from_secs(secs)), "a"));

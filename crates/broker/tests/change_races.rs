@@ -212,7 +212,7 @@ fn a_series_is_stored_once_and_gives_way_whole<S: Store>(house: &House<S>) {
     let ids: BTreeSet<MessageId> = hourly.iter().map(|one| one.id).collect();
     assert_eq!(ids.len(), 1);
     let id = house.broker.topics().by_name(&topic).unwrap().id;
-    let occurrences = || within_a_minute(house.broker.forecast(id)).unwrap().total;
+    let occurrences = || within_a_minute(house.broker.forecast(id, None)).unwrap().total;
     assert_eq!(occurrences(), 1);
     let replacing = Request { on_conflict: OnConflict::Replace, ..every(60) };
     let minutely = send(house, &topic, replacing);

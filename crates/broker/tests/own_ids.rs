@@ -200,7 +200,7 @@ fn every(own_id: &str, span: Span) -> Request {
 
 fn occurrences(market: &Market) -> u64 {
     let topic = Topics::by_name(&market.store, &market.topic).unwrap();
-    within_a_minute(market.broker.forecast(topic.id)).unwrap().total
+    within_a_minute(market.broker.forecast(topic.id, None)).unwrap().total
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn g29_a_half_message_is_neither_received_nor_listed_nor_forecast_before_the_com
     let all = Filter::default();
     let listed = market.broker.scheduled(&topic, &all, None, 10);
     assert_eq!(within_a_minute(listed).unwrap().entries, []);
-    let outlook = within_a_minute(market.broker.forecast(topic.id)).unwrap();
+    let outlook = within_a_minute(market.broker.forecast(topic.id, None)).unwrap();
     assert_eq!((outlook.prepared, outlook.later), (2, 0));
     assert!(outlook.due.iter().all(|(_, count)| *count == 0));
     for id in &prepared.messages {

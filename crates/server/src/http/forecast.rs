@@ -1,7 +1,8 @@
 //! How much is due when: of a topic, and of everything.
 //!
 //! A look at everything asks for each topic, so it is taken once for all who want the same within two
-//! seconds, and never twice at a time.
+//! seconds, and never twice at a time. One that took long is remembered longer, so that however many
+//! topics there are, and however many look, little of the time is spent on looking.
 
 use std::time::Duration;
 
@@ -22,8 +23,10 @@ use crate::http::reply::{Reply, json};
 use crate::http::shared::Shared;
 use crate::http::time;
 
-/// For how long a look at everything is remembered.
+/// For how long a look at everything is remembered, at least.
 const REMEMBERED: Duration = Duration::from_secs(2);
+/// How many times as long as it took.
+const REMEMBERED_TIMES: u32 = 10;
 /// Looks in different steps that are remembered at one time.
 const LOOKS_MAX: usize = 16;
 
@@ -83,7 +86,8 @@ pub(crate) struct Forecasts(Mutex<Vec<Look>>);
 #[derive(Debug)]
 struct Look {
     steps: Option<Steps>,
-    taken: Instant,
+    /// When it is old.
+    until: Instant,
     /// By the clock of the broker, which somebody may have moved since.
     at: Timestamp,
     outlook: Outlook,
@@ -92,24 +96,26 @@ struct Look {
 impl Look {
     fn is_fresh(&self, shared: &Shared) -> bool {
         let has_moved = shared.broker.is_virtual() && shared.broker.now() != self.at;
-        self.taken.elapsed() < REMEMBERED && !has_moved
+        Instant::now() < self.until && !has_moved
     }
 }
 
 impl Forecasts {
-    /// A look of the last two seconds, or a new one. Whoever comes meanwhile waits for that one.
+    /// A look that is not old yet, or a new one. Whoever comes meanwhile waits for that one.
     async fn look(&self, shared: &Shared, steps: Option<Steps>) -> Result<Outlook, Problem> {
         let mut looks = self.0.lock().await;
         looks.retain(|look| look.is_fresh(shared));
         if let Some(known) = looks.iter().find(|look| look.steps == steps) {
             return Ok(known.outlook.clone());
         }
-        let at = shared.broker.now();
+        let (at, begun) = (shared.broker.now(), Instant::now());
         let outlook = shared.broker.forecast_whole(steps).await.map_err(of_store)?;
+        let until =
+            Instant::now() + begun.elapsed().saturating_mul(REMEMBERED_TIMES).max(REMEMBERED);
         if looks.len() >= LOOKS_MAX {
             looks.remove(0);
         }
-        looks.push(Look { steps, taken: Instant::now(), at, outlook: outlook.clone() });
+        looks.push(Look { steps, until, at, outlook: outlook.clone() });
         Ok(outlook)
     }
 }

@@ -27,7 +27,7 @@ use crate::trends::MessageCounts;
 /// Topics and groups that are named, if nothing is said, and at most.
 const NAMED_DEFAULT: usize = 20;
 const NAMED_MAX: u64 = 1000;
-/// For how long it is remembered how large the files are.
+/// For how long it is remembered how large the files are, for those who look at figures.
 const FILES_REMEMBERED: Duration = Duration::from_secs(5);
 
 /// How large the files were, and when somebody looked.
@@ -35,11 +35,12 @@ const FILES_REMEMBERED: Duration = Duration::from_secs(5);
 pub(crate) struct StoreBytes(Mutex<Option<(Instant, u64)>>);
 
 impl StoreBytes {
-    /// Blocks on the disk, but not for everybody who asks.
-    pub(crate) fn read(&self, shared: &Shared) -> u64 {
+    /// How large they are, or were no longer ago than that. Blocks on the disk, but not for everybody
+    /// who asks.
+    pub(crate) fn read(&self, shared: &Shared, age_max: Duration) -> u64 {
         let mut known = self.0.lock();
         match *known {
-            Some((when, bytes)) if when.elapsed() < FILES_REMEMBERED => bytes,
+            Some((when, bytes)) if when.elapsed() < age_max => bytes,
             _ => {
                 let bytes = machine::file_bytes(&shared.live().config.store.data);
                 *known = Some((Instant::now(), bytes));
@@ -81,7 +82,7 @@ pub(crate) fn look(shared: &Shared) -> Looked {
         stats,
         lags: shared.broker.consumers().lags(),
         memory_bytes: machine::memory_bytes(),
-        store_bytes: shared.store_bytes.read(shared),
+        store_bytes: shared.store_bytes.read(shared, FILES_REMEMBERED),
     }
 }
 
