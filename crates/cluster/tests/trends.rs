@@ -1,5 +1,7 @@
 //! Figures of nodes in real databases, by the contract of the seam.
 
+#![allow(dead_code, clippy::allow_attributes, reason = "the support modules serve several tests")]
+
 mod cassandra_support;
 mod mysql_support;
 
