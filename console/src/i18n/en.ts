@@ -439,6 +439,7 @@ export const en = {
   },
   dead: {
     title: 'Dead letters',
+    one: 'Dead letter',
     choose: 'Choose a group',
     chooseText: 'Dead letters belong to a group: messages that it has given up.',
     emptyTitle: 'No dead letters',
@@ -521,6 +522,7 @@ export const en = {
     cancel: 'Cancel series',
     cancelled: 'Series cancelled',
     endless: 'no end',
+    byRule: 'by the rule',
   },
   apps: {
     title: 'Apps',

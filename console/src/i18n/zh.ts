@@ -441,6 +441,7 @@ export const zh: Words = {
   },
   dead: {
     title: '死信',
+    one: '死信',
     choose: '选择一个消费组',
     chooseText: '死信属于消费组：它放弃的消息。',
     emptyTitle: '没有死信',
@@ -523,6 +524,7 @@ export const zh: Words = {
     cancel: '取消周期',
     cancelled: '周期已取消',
     endless: '无限',
+    byRule: '按规则',
   },
   apps: {
     title: '应用',

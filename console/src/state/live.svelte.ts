@@ -42,7 +42,11 @@ class LiveState {
     if (this.users === 1) this.open()
     return () => {
       this.users -= 1
-      if (this.users === 0) this.close()
+      if (this.users > 0) return
+      this.close()
+      // Whoever signs in next begins without figures of the one before.
+      this.figures = null
+      this.samples = []
     }
   }
 
