@@ -51,6 +51,7 @@ for (const viewport of [WIDE, PHONE]) {
       inPage(browser, server, { viewport }, async (page) => {
         await open(page, server, place);
         await settled(page);
+        if (!['topic', 'group', 'overview'].includes(name)) await page.locator('[data-row]').first().waitFor();
         await unharmed(page, name);
         await screenshot(page, `hostile-${name}`, 'light');
       }));

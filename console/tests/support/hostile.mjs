@@ -71,13 +71,13 @@ export async function sow(api) {
     if (answer.status >= 300) refused.push(`${what}: ${answer.json?.code}`);
     return answer.json;
   };
-  await api.put(`/v1/topics/${TOPIC}`);
+  await api.put(`/v1/topics/${TOPIC}`, { partitions: 1 });
   await api.put(`/v1/topics/${TOPIC}/groups/${GROUP}`, { retry: { ladder: ['1h'] } });
   for (const [what, text] of Object.entries(HOSTILE)) {
     await attempt(`${what}, pending`, `/v1/topics/${TOPIC}/messages`, message(text, { delay: '1h' }));
+    const held = await attempt(`${what}, held`, `/v1/topics/${TOPIC}/messages`, message(text, { delay: '1h' }));
+    await attempt(`${what}, paused`, `/v1/topics/${TOPIC}/messages/${held.id}`, { paused: true }, 'PATCH');
     await attempt(`${what}, delivered`, `/v1/topics/${TOPIC}/messages`, message(text));
-    const filter = { key_prefix: atMost(text, KEY_BYTES) };
-    await attempt(`${what}, filter`, `/v1/topics/${TOPIC}/scheduled/pause`, { filter, dry_run: true });
   }
   await decided(api, attempt);
   await failed(api, attempt);
@@ -85,6 +85,12 @@ export async function sow(api) {
     await attempt(name.slice(0, 20), `/v1/topics/${name}`, {}, 'PUT');
     await attempt(name.slice(0, 20), `/v1/topics/${TOPIC}/groups/${name.slice(0, 200)}`, {}, 'PUT');
     await attempt(name.slice(0, 20), '/v1/apps', { key: name.slice(0, 60) });
+  }
+  // Last, and the first of them newest: so they are on the first page of the record.
+  for (const [what, text] of Object.entries(HOSTILE).reverse()) {
+    // Nothing is scheduled that late; what counts is that the record has the filter.
+    const filter = { key_prefix: atMost(text, KEY_BYTES), from: '2099-01-01T00:00:00Z' };
+    await attempt(`${what}, filter`, `/v1/topics/${TOPIC}/scheduled/cancel`, { filter });
   }
   return refused;
 }
