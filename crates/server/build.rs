@@ -1,6 +1,8 @@
 //! Puts the built console into the program: a table of its files, or an empty one where nobody has
 //! built it. Needs nothing but what is there.
 
+#![expect(clippy::disallowed_methods, reason = "cargo tells a build script its paths so")]
+
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 

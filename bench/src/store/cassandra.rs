@@ -61,7 +61,7 @@ pub(super) async fn measure(
     options: &StoreOptions,
     report: &mut Report,
 ) -> Result<()> {
-    let bench = Bench::open(address, options).await?;
+    let bench = Box::pin(Bench::open(address, options)).await?;
     let fill = bench.each(Part::Fill, options.pending / u64::from(options.writers), 0).await?;
     report.figure("rows per second, filling", fill.rows);
     say("filled");

@@ -299,6 +299,7 @@ mod tests {
             created: String::new(),
             rotated: None,
             old_secret_until: None,
+            totals: AppTotalsView::default(),
         };
         let (secret, token) = ("topsecret".to_owned(), "k.topsecret".to_owned());
         let issued = IssuedView { app, secret, token };
