@@ -175,13 +175,7 @@ pub async fn serve(
     asking.start();
     let alerts = watching(&live, &connector, &broker);
     let pushed = push::start(broker.consumers().clone(), connector, &tasks, clock);
-    let looking = Looking {
-        broker: broker.clone(),
-        gate: gate.clone(),
-        backend: backend.clone(),
-        memory: nodes.memory_teller(),
-        data: config.store.data.clone(),
-    };
+    let looking = Looking::at(&config, (&broker, &gate), (&backend, &nodes));
     let trends = keep_figures(kept, looking, &tasks).await?;
     let (own, known) = (tasks.clone(), (&live, audit, gate, traces, Arc::clone(&trends)));
     let behind = (&backend, nodes);
@@ -191,11 +185,8 @@ pub async fn serve(
     if config.virtual_time.is_some() {
         warn!(now = %broker.now(), "time is virtual: it stands still until it is moved");
     }
-    let kafka_text = kafka.map_or_else(|| "off".to_owned(), |address| address.to_string());
     let data = config.store.data.clone();
-    info!(%http, kafka = %kafka_text, data = %data.display(), "ready");
-    // Nobody waiting for the news is fine.
-    let _unheard = ready.send(Ready { http, kafka, data, live: live.clone() }).is_err();
+    announce(ready, Ready { http, kafka, data, live: live.clone() });
 
     let outcome = tokio::select! {
         () = &mut shutdown => Ok(()),
@@ -225,6 +216,14 @@ pub async fn serve(
     tasks.blocking(closing).await?;
     backend.leave().await;
     outcome
+}
+
+/// Says that requests are answered.
+fn announce(waiting: oneshot::Sender<Ready>, ready: Ready) {
+    let kafka = ready.kafka.map_or_else(|| "off".to_owned(), |address| address.to_string());
+    info!(http = %ready.http, %kafka, data = %ready.data.display(), "ready");
+    // Nobody waiting for the news is fine.
+    let _unheard = waiting.send(ready).is_err();
 }
 
 /// Goes on with the figures of earlier starts.

@@ -78,10 +78,11 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
 }
 
 fn subject(parameters: &mut Parameters<'_>) -> Result<Subject, Problem> {
-    let mut subject = Subject::Whole;
-    let kinds: [(&str, fn(Box<str>) -> Subject); 3] =
+    type Of = fn(Box<str>) -> Subject;
+    const KINDS: [(&str, Of); 3] =
         [("topic", Subject::Topic), ("app", Subject::App), ("node", Subject::Node)];
-    for (name, of) in kinds {
+    let mut subject = Subject::Whole;
+    for (name, of) in KINDS {
         let Some(text) = parameters.take(name)? else { continue };
         if subject != Subject::Whole {
             let detail = "say one of topic, app and node, or none of them";

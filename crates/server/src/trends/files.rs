@@ -318,7 +318,7 @@ mod tests {
             let whole = bytes.len();
             bytes.extend_from_within(..cut);
             std::fs::write(&path, &bytes).unwrap();
-            assert_eq!(all(&files(&directory)), [first.clone()], "cut at {cut}");
+            assert_eq!(all(&files(&directory)), std::slice::from_ref(&first), "cut at {cut}");
             bytes.truncate(whole);
         }
         let opened = files(&directory);

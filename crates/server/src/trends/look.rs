@@ -7,7 +7,8 @@ use punctual_model::{TopicKind, TopicName};
 
 use crate::access::Gate;
 use crate::app::Broker;
-use crate::backend::{Backend, Memory};
+use crate::backend::{Backend, Memory, Nodes};
+use crate::config::Config;
 use crate::machine;
 use crate::trends::counts::{MessageCounts, Spread, Tally};
 use crate::trends::point::Gauges;
@@ -16,15 +17,30 @@ use crate::trends::window::Look;
 /// What is looked at.
 pub(crate) struct Looking {
     pub(crate) broker: Broker,
-    pub(crate) gate: Gate,
-    pub(crate) backend: Backend,
+    gate: Gate,
+    backend: Backend,
     /// What this node has in memory of a timeline that is shared.
-    pub(crate) memory: Box<dyn Fn() -> Option<Memory> + Send + Sync>,
+    memory: Box<dyn Fn() -> Option<Memory> + Send + Sync>,
     /// Where the data is.
-    pub(crate) data: PathBuf,
+    data: PathBuf,
 }
 
 impl Looking {
+    /// Looks at these.
+    pub(crate) fn at(
+        config: &Config,
+        (broker, gate): (&Broker, &Gate),
+        (backend, nodes): (&Backend, &Nodes),
+    ) -> Self {
+        Self {
+            broker: broker.clone(),
+            gate: gate.clone(),
+            backend: backend.clone(),
+            memory: nodes.memory_teller(),
+            data: config.store.data.clone(),
+        }
+    }
+
     /// Looks. Blocks on the disk.
     pub(crate) fn look(&self) -> Look {
         let stats = self.broker.stats();
