@@ -7,7 +7,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stderr,
-    clippy::disallowed_methods,
     reason = "a failed step may stop the test, which is about real time"
 )]
 #![allow(dead_code, clippy::allow_attributes, reason = "the support modules serve several tests")]

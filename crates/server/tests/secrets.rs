@@ -62,6 +62,29 @@ impl Subscriber for Everything {
     fn exit(&self, _: &Id) {}
 }
 
+/// All that is shown of a configuration, of a legal one and of one that is not.
+fn configured(settings: &[(&str, &str)]) -> String {
+    let mut shown = String::new();
+    let mut file = ConfigFile::default();
+    for (name, value) in settings {
+        file.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
+    }
+    for written in file.values() {
+        let (name, value, source) = (written.key.name, written.value, written.source);
+        writeln!(shown, "{name} = {value} ({source})").expect("a string takes all");
+    }
+    write!(shown, "{file:?}").expect("a string takes all");
+    let config = Config::try_from(file).expect("it is legal");
+    write!(shown, "{config:?}").expect("a string takes all");
+    let mut illegal = ConfigFile::default();
+    illegal
+        .set("auth.admin_token", "admin.short-secret".to_owned(), Source::Flag("test"))
+        .expect("a known key");
+    let error = Config::try_from(illegal).expect_err("too short");
+    write!(shown, "{error} {error:?}").expect("a string takes all");
+    shown
+}
+
 #[test]
 fn g47_no_secret_is_ever_told() {
     let logged = Everything::default();
@@ -111,21 +134,7 @@ fn g47_no_secret_is_ever_told() {
     assert_eq!(Client::new(&server, chosen).ask("GET", "/v1/apps", "", "").status, 200);
     drop(server);
 
-    let mut file = ConfigFile::default();
-    for (name, value) in &settings {
-        file.set(name, (*value).to_owned(), Source::Flag("test")).unwrap();
-    }
-    for written in file.values() {
-        let (name, value, source) = (written.key.name, written.value, written.source);
-        writeln!(shown, "{name} = {value} ({source})").unwrap();
-    }
-    write!(shown, "{file:?}").unwrap();
-    write!(shown, "{:?}", Config::try_from(file).unwrap()).unwrap();
-    let mut illegal = ConfigFile::default();
-    illegal.set("auth.admin_token", "admin.short-secret".to_owned(), Source::Flag("test")).unwrap();
-    if let Err(error) = Config::try_from(illegal) {
-        write!(shown, "{error} {error:?}").unwrap();
-    }
+    shown.push_str(&configured(&settings));
     let logged = logged.text.lock().unwrap().clone();
     assert!(logged.contains("admin-token"), "the log says where the token is: {logged}");
     let tokens = [chosen, &made, &app, &rotated, wrong, &admin_rotated];

@@ -1,14 +1,15 @@
 //! Who belongs to the cluster, and who has gone without a word.
 //!
 //! Pure: whoever looks hands in whom it sees. A node that was seen and is gone is lost, unless it
-//! said that it leaves; it is found again when another registration of the same node appears, and
-//! after [`REMEMBERED`] nobody waits for it any more.
+//! said that it leaves, or is back already: a node that is started again at once is there under its
+//! new name while the old one lasts. It is found again when another registration of the same node
+//! appears, and after [`REMEMBERED`] nobody waits for it any more.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use punctual_model::ports::ClusterView;
+use punctual_model::ports::{ClusterView, Node};
 
 use crate::alerts::book::Seen;
 
@@ -24,8 +25,9 @@ const SUFFIX_CHARS: usize = 17;
 /// Who was there, and who is missed.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
-    seen: BTreeSet<Arc<str>>,
-    lost: Vec<(Duration, Arc<str>)>,
+    /// By name.
+    seen: BTreeMap<Arc<str>, Node>,
+    lost: Vec<(Duration, Node)>,
 }
 
 impl Roster {
@@ -40,15 +42,20 @@ impl Roster {
             // This node itself knows nothing for now.
             return Seen::Unknown;
         }
-        let there: BTreeSet<Arc<str>> = view.nodes.iter().map(|node| node.name.clone()).collect();
-        let gone = self.seen.difference(&there).filter(|name| !left(name));
-        self.lost.extend(gone.map(|name| (now, name.clone())));
-        for new in there.difference(&self.seen) {
-            let back = self.lost.iter().position(|(_, name)| base(name) == base(new));
+        let own = |node: &Node| (node.name.clone(), node.clone());
+        let there: BTreeMap<Arc<str>, Node> = view.nodes.iter().map(own).collect();
+        let is_back = |gone: &Node| there.values().any(|node| node.address == gone.address);
+        for (name, gone) in &self.seen {
+            if !there.contains_key(name) && !left(name) && !is_back(gone) {
+                self.lost.push((now, gone.clone()));
+            }
+        }
+        for new in there.values().filter(|node| !self.seen.contains_key(&node.name)) {
+            let back = self.lost.iter().position(|(_, lost)| is_same(lost, new));
             back.map(|place| self.lost.remove(place));
         }
-        self.lost.retain(|(since, name)| {
-            now.saturating_sub(*since) < REMEMBERED && !there.contains(name)
+        self.lost.retain(|(since, lost)| {
+            now.saturating_sub(*since) < REMEMBERED && !there.contains_key(&lost.name)
         });
         let excess = self.lost.len().saturating_sub(LOST_MAX);
         self.lost.drain(..excess);
@@ -61,7 +68,8 @@ impl Roster {
         let free = |slot: u32, owned: bool| slot < view.slots_wanted && !owned;
         let unowned =
             view.slots.iter().filter(|slot| free(slot.slot, slot.owner.is_some())).count();
-        let names: Vec<&str> = self.lost.iter().take(NAMED_MAX).map(|(_, name)| &**name).collect();
+        let names: Vec<&str> =
+            self.lost.iter().take(NAMED_MAX).map(|(_, node)| &*node.name).collect();
         let mut parts = Vec::new();
         if !names.is_empty() {
             let more = self.lost.len() - names.len();
@@ -74,6 +82,11 @@ impl Roster {
         let missing = self.lost.len() + usize::from(unowned > 0);
         Seen::Number(missing as f64, (!parts.is_empty()).then(|| parts.join("; ")))
     }
+}
+
+/// Whether these are registrations of the same node.
+fn is_same(one: &Node, other: &Node) -> bool {
+    one.address == other.address || base(&one.name) == base(&other.name)
 }
 
 /// The name of a node without what is put behind it at each start.
@@ -96,7 +109,8 @@ mod tests {
     fn view(nodes: &[(&str, u64)], unowned: u32) -> ClusterView {
         let node = |(name, start): &(&str, u64)| Node {
             name: format!("{name}-{start:016x}").into(),
-            address: "http://127.0.0.1:1".into(),
+            // Those of one name and an even number are started at another place.
+            address: format!("http://{name}:{}", start % 2).into(),
             version: "0".into(),
             since: Timestamp::MIN,
         };
@@ -156,6 +170,15 @@ mod tests {
         roster.take(&view(&[("a", 1), ("a", 2)], 0), nobody, at(0));
         assert_eq!(number(roster.take(&view(&[("a", 1)], 0), nobody, at(1))).0, 1.0);
         assert_eq!(number(roster.take(&view(&[("a", 1), ("a", 3)], 0), nobody, at(2))).0, 0.0);
+    }
+
+    #[test]
+    fn a_node_that_is_started_again_at_once_is_not_missed() {
+        let mut roster = Roster::default();
+        let nobody = |_: &str| false;
+        roster.take(&view(&[("a", 1), ("b", 1)], 0), nobody, at(0));
+        roster.take(&view(&[("a", 1), ("b", 1), ("b", 3)], 0), nobody, at(1));
+        assert_eq!(number(roster.take(&view(&[("a", 1), ("b", 3)], 0), nobody, at(9))).0, 0.0);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //! A look takes a handful of counters, whatever the number of messages. Nothing that does not answer
 //! holds it up: what could not be read in time is unknown until the next look.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use punctual_api::alert::AlertsView;
+use punctual_broker::pulse::{Pulse, Worst};
 use punctual_model::{Span, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -19,8 +22,9 @@ use crate::alerts::roster::Roster;
 use crate::alerts::webhook::{Now, Told, Webhook};
 use crate::http::shared::Shared;
 use crate::live::Live;
-use crate::machine;
+use crate::machine::{self, Room};
 use crate::push::Connector;
+use crate::tasks::BrokenOff;
 
 /// How long a store may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -88,9 +92,10 @@ pub(crate) fn start(shared: &Arc<Shared>) {
 async fn watch(shared: &Arc<Shared>) {
     let start = Instant::now();
     let (mut lookout, mut roster) = (Lookout::default(), Roster::default());
+    let mut counting = None;
     loop {
         let interval = shared.live().config.alerts.interval;
-        let mut read = look(shared).await;
+        let mut read = look(shared, &mut counting).await;
         read.nodes = nodes(shared, &mut roster, start.elapsed());
         let since_start = start.elapsed();
         let events = {
@@ -109,16 +114,29 @@ async fn watch(shared: &Arc<Shared>) {
     }
 }
 
-/// Reads what is to be judged.
-async fn look(shared: &Arc<Shared>) -> Read {
-    let (broker, data) = (shared.broker.clone(), shared.live().config.store.data.clone());
-    let counted = shared
-        .tasks
-        .blocking(move || (broker.pulse(), broker.consumers().take_worst(), machine::room(&data)));
-    let (pulse, worst, room) = match counted.await {
-        Ok((pulse, worst, room)) => (Some(pulse), worst, room),
-        // A fault of ours, which has been reported.
-        Err(_broken_off) => (None, None, None),
+/// What is read on a thread that may block.
+type Counted = Result<(Pulse, Option<Worst>, Option<Room>), BrokenOff>;
+type Counting = Pin<Box<dyn Future<Output = Counted> + Send>>;
+
+fn count(shared: &Arc<Shared>) -> Counting {
+    let shared = Arc::clone(shared);
+    Box::pin(async move {
+        let (broker, data) = (shared.broker.clone(), shared.live().config.store.data.clone());
+        let work = move || (broker.pulse(), broker.consumers().take_worst(), machine::room(&data));
+        shared.tasks.blocking(work).await
+    })
+}
+
+/// Reads what is to be judged. What takes too long goes on, and no other is begun meanwhile.
+async fn look(shared: &Arc<Shared>, counting: &mut Option<Counting>) -> Read {
+    let under_way = counting.get_or_insert_with(|| count(shared));
+    let (pulse, worst, room) = match timeout(ANSWER_TIMEOUT, under_way).await {
+        Ok(counted) => {
+            *counting = None;
+            // Broken off only by a fault of ours, which has been reported.
+            counted.map_or((None, None, None), |(pulse, worst, room)| (Some(pulse), worst, room))
+        }
+        Err(_late) => (None, None, None),
     };
     let after: Span = shared.live().config.alerts.undecided_after;
     let asked = shared.broker.transactions().undecided(after);
