@@ -43,6 +43,7 @@ fn steps_count_for_themselves() {
         ("within=1h", 60),
         ("steps=7", 7),
         ("within=3s&steps=200", 3),
+        ("within=0&steps=5", 1),
         ("within=1d&steps=200", 200),
     ] {
         let forecast = server.get(&format!("/v1/topics/t/forecast?{query}")).json();
@@ -108,8 +109,7 @@ fn what_makes_no_steps_is_refused() {
     schedule(&server, "t", &[3600]);
     for path in ["/v1/forecast", "/v1/topics/t/forecast"] {
         for (query, code) in [
-            ("within=0s&steps=1", "invalid_field"),
-            ("within=999ms", "invalid_field"),
+            ("within=-1s&steps=1", "invalid_field"),
             ("within=4000d", "invalid_field"),
             ("within=soon", "invalid_field"),
             ("steps=0", "invalid_parameter"),

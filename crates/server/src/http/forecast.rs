@@ -53,7 +53,7 @@ pub(crate) async fn of_all(call: Call) -> Result<Reply, Problem> {
 /// Into which steps the answer is to be divided, if into any.
 fn asked(call: &Call) -> Result<Option<Steps>, Problem> {
     let mut parameters = Parameters::read(call.query())?;
-    let bounds = (Steps::LENGTH_MIN, DELAY_CEILING);
+    let bounds = (Span::ZERO, DELAY_CEILING);
     let within = parameters.take("within")?.map(|text| time::span("within", &text, bounds));
     let within = within.transpose()?;
     let count = parameters.take_number("steps", 1, Steps::COUNT_MAX.into())?;

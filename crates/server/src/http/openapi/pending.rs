@@ -105,8 +105,7 @@ pub(super) fn forecast_all(numbers: &Numbers) -> Described {
 }
 
 fn foreseen(numbers: &Numbers, summary: &'static str) -> Described {
-    let least = Steps::LENGTH_MIN.as_millis();
-    let within = span_asked(least, numbers.bounds.delay_ceiling);
+    let within = span_asked(0, numbers.bounds.delay_ceiling);
     let steps = integer(1u64, Steps::COUNT_MAX);
     Described::new(TAG, summary)
         .query("within", within.about("How far ahead the steps go; 1h if only `steps` is said."))
