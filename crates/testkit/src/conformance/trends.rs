@@ -67,7 +67,7 @@ fn points_are_replaced_and_told_in_order<T: Trends>(store: &T) {
     for point in [&late, &odd, &first] {
         put(store, point);
     }
-    let all = [first.clone(), odd.clone(), late.clone()];
+    let all = [first, odd.clone(), late.clone()];
     assert_eq!(points(store, 0, 1000), all);
     assert_eq!(points(store, 2, 150), all[..2], "from is included, until is not");
     assert_eq!(points(store, 3, 151), all[2..]);
