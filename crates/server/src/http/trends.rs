@@ -77,9 +77,12 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     large_json(&call.shared, &TrendsView { interval: INTERVAL, points })
 }
 
+/// Makes a subject of a name.
+type Named = fn(Box<str>) -> Subject;
+
 fn subject(parameters: &mut Parameters<'_>) -> Result<Subject, Problem> {
     let mut subject = Subject::Whole;
-    let kinds: [(&str, fn(Box<str>) -> Subject); 3] =
+    let kinds: [(&str, Named); 3] =
         [("topic", Subject::Topic), ("app", Subject::App), ("node", Subject::Node)];
     for (name, of) in kinds {
         let Some(text) = parameters.take(name)? else { continue };
