@@ -29,7 +29,7 @@ after(() => Promise.all([browser?.close(), server?.stop()]));
 
 /** Words of buttons in the content, in menus and on tabs. */
 function words(page) {
-  const pressed = ['button', '[role=button]', '[role=menuitem]', '[role=tab]', 'input[type=submit]'];
+  const pressed = ['button', '[data-testid^=tab-]', '[role=button]', '[role=menuitem]', '[role=tab]', 'input[type=submit]'];
   const seen = pressed.map((one) => `${one}:visible`).join();
   return page.getByRole('main').locator(seen)
     .evaluateAll((found) => found.map((one) => (one.getAttribute('aria-label') ?? one.textContent).trim()));
