@@ -9,6 +9,8 @@
 # console/tests/screenshots. The last line counts the tests as cargo does.
 # Where there is no Node.js, or no Chromium and no way to install it, the exit code is 3.
 set -euo pipefail
+# It may be named from where the caller is.
+[ -z "${PUNCTUAL_BIN:-}" ] || PUNCTUAL_BIN="$(realpath "$PUNCTUAL_BIN")"
 cd "$(dirname "$0")/.."
 root="$PWD"
 tests="$root/console/tests"
@@ -79,6 +81,7 @@ export PUNCTUAL_BIN="${PUNCTUAL_BIN:-$target/debug/punctual}"
 cd "$tests"
 files=("$@")
 [ "${#files[@]}" -gt 0 ] || files=(*.test.mjs)
+rm -f screenshots/failed-*.png
 counted="$(mktemp)"
 trap 'rm -f "$counted"' EXIT
 code=0

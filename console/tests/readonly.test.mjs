@@ -11,7 +11,8 @@ import { start } from './support/server.mjs';
 /** What changes something, by the words on its buttons. */
 const ACTIONS = [
   'New topic', 'Edit settings', 'Delete', 'Pause topic', 'Resume topic', 'Send', 'Reschedule', 'Pause', 'Resume', 'Deliver now',
-  'Cancel message', 'Edit', 'Cancel all', 'Reschedule all', 'Pause all', 'Resume all', 'Deliver all now', 'New group', 'Reset', 'Drain', 'Redrive', 'Edit and redrive',
+  'Cancel message', 'Edit',
+  'Cancel all', 'Reschedule all', 'Pause all', 'Resume all', 'Deliver all now', 'New group', 'Reset', 'Drain', 'Redrive', 'Edit and redrive',
   'Redrive all that match', 'Purge all that match', 'Commit', 'Roll back', 'Check again', 'Cancel series', 'New app',
   'Rotate secret', 'Disable', 'Enable', 'Send a test', 'Save', 'Create',
 ];
@@ -28,7 +29,9 @@ after(() => Promise.all([browser?.close(), server?.stop()]));
 
 /** Words of buttons in the content, in menus and on tabs. */
 function words(page) {
-  return page.getByRole('main').locator('button:visible, [role=button]:visible, [role=menuitem]:visible, [role=tab]:visible, input[type=submit]:visible')
+  const pressed = ['button', '[data-testid^=tab-]', '[role=button]', '[role=menuitem]', '[role=tab]', 'input[type=submit]'];
+  const seen = pressed.map((one) => `${one}:visible`).join();
+  return page.getByRole('main').locator(seen)
     .evaluateAll((found) => found.map((one) => (one.getAttribute('aria-label') ?? one.textContent).trim()));
 }
 

@@ -23,7 +23,12 @@ const MEMORY_BYTES_MIN = 4 * 2 ** 30;
 export async function start({ auth = false, env = {}, where = tmpdir() } = {}) {
   const data = await mkdtemp(join(where, 'punctual-console-'));
   const server = new Server(data, auth, env);
-  await server.launch();
+  try {
+    await server.launch();
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
   return server;
 }
 
