@@ -190,6 +190,7 @@ ALTERNATIVES = [
     ("day", "to"),
     ("every", "cron"),
     ("every", "zone"),
+    ("topic", "app", "node"),
 ]
 
 
@@ -202,6 +203,9 @@ def tame_query(query):
         for name in ("zone", "count"):
             query.pop(name, None)
     query.pop("until", None)
+    if "series" in query:
+        # Which there are depends on what is asked about; this one there always is.
+        query["series"] = "scheduled"
     for name, value in list(query.items()):
         query[name] = tamed_field(name, value)
 

@@ -206,7 +206,8 @@ fn the_routers_own_refusals() {
     let server = Server::start();
     let json = br#"{"body":"x"}"#;
     for (method, path, headers, status, code) in [
-        ("GET", "/", "", 404, "route_not_found"),
+        ("GET", "/nowhere", "", 404, "route_not_found"),
+        ("POST", "/", "", 405, "method_not_allowed"),
         ("GET", "/v2/topics", "", 404, "route_not_found"),
         ("GET", "/v1/topics/t/messages/x/y", "", 404, "route_not_found"),
         ("GET", PATH, "", 405, "method_not_allowed"),

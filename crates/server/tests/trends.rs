@@ -223,6 +223,8 @@ fn what_cannot_be_asked_for_is_refused() {
     let server = Server::start();
     for (query, code) in [
         ("?topic=a&app=b", "conflicting_fields"),
+        ("?topic=a%20b", "invalid_topic_name"),
+        ("?topic=%F0%9F%91%BB", "invalid_topic_name"),
         ("?series=bytes", "invalid_parameter"),
         ("?series=", "invalid_parameter"),
         ("?app=x&series=fired", "invalid_parameter"),
@@ -233,5 +235,7 @@ fn what_cannot_be_asked_for_is_refused() {
         let refused = server.get(&format!("/v1/trends{query}"));
         assert_eq!((refused.status, refused.code()), (400, code.to_owned()), "{query}");
     }
-    assert_eq!(trends(&server, "?topic=%F0%9F%91%BB")["points"], json!([]));
+    for query in ["?topic=nobody", "?app=%F0%9F%91%BB", "?node=%F0%9F%91%BB"] {
+        assert_eq!(trends(&server, query)["points"], json!([]), "{query}");
+    }
 }

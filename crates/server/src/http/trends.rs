@@ -7,7 +7,7 @@ use punctual_api::request::Parameters;
 use punctual_api::stats::{TrendFigure, TrendPointView, TrendsView};
 use punctual_api::{Code, Problem};
 use punctual_model::ports::{POINTS_KEPT, StoreError};
-use punctual_model::{Span, Timestamp};
+use punctual_model::{Span, Timestamp, TopicName};
 
 use crate::http::call::Call;
 use crate::http::problem::{of_broken_off, of_store};
@@ -87,6 +87,10 @@ fn subject(parameters: &mut Parameters<'_>) -> Result<Subject, Problem> {
         if subject != Subject::Whole {
             let detail = "say one of topic, app and node, or none of them";
             return Err(Problem::new(Code::ConflictingFields, detail));
+        }
+        if name == "topic" {
+            TopicName::new(&text)
+                .map_err(|error| Problem::new(Code::InvalidTopicName, error.to_string()))?;
         }
         subject = of(text.into());
     }

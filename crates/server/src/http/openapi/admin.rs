@@ -93,6 +93,7 @@ pub(super) fn trends(numbers: &Numbers) -> Described {
         .query("to", time_asked(&numbers.bounds))
         .ok("The points.", "Trends")
         .refused(&[Code::ConflictingFields, Code::InvalidTime, Code::DueOutOfRange])
+        .refused(&[Code::InvalidTopicName])
         .refused(QUERY)
         .refused(STORE)
 }
