@@ -29,7 +29,8 @@ pub(crate) struct Server {
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<Result<(), ServeError>>>,
     runtime: Runtime,
-    live: Live,
+    /// While it runs: it leads to the store.
+    live: Option<Live>,
     /// What it was started with.
     file: ConfigFile,
     _data: TempDir,
@@ -115,9 +116,12 @@ impl Server {
             let _sender_gone = stopped.await.is_err();
         }));
         let started = runtime.block_on(async { timeout(PATIENCE, started).await });
-        let ready = started.expect("it starts in time").expect("it starts");
+        let Ok(ready) = started.expect("it starts in time") else {
+            panic!("it does not start: {:?}", runtime.block_on(serving));
+        };
         let Ready { http: address, kafka, live, .. } = ready;
         let (stop, serving) = (Some(stop), Some(serving));
+        let live = Some(live);
         Self { address, kafka, stop, serving, runtime, live, file, _data: data }
     }
 
@@ -132,7 +136,8 @@ impl Server {
         for (name, value) in settings {
             fresh.set(name, (*value).to_owned(), Source::Flag("test")).expect("a known key");
         }
-        let mut reload = Reload::new(self.live.clone(), self.file.clone());
+        let live = self.live.clone().expect("it runs");
+        let mut reload = Reload::new(live, self.file.clone());
         reload.take(fresh).map(drop)
     }
 
@@ -153,6 +158,7 @@ impl Server {
         self.stop();
         let serving = self.serving.take().expect("joined once");
         let ended = self.runtime.block_on(async { timeout(PATIENCE, serving).await });
+        self.live = None;
         ended.expect("it ends in time").expect("it does not panic")
     }
 
