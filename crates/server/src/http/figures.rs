@@ -19,11 +19,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::access::{Caller, Permission, Target};
+use crate::alerts;
 use crate::http::call::Call;
 use crate::http::receive_stream::{EVENTS, turn};
 use crate::http::reply::{Cut, Piece, Reply, written_for};
 use crate::http::shared::Shared;
-use crate::http::stats::{Looked, count, latency, look, pending, sum, totals};
+use crate::http::stats::{Looked, count, latency, look, pending, sum, totals, totals_view};
+use crate::trends::MessageCounts;
 
 /// How often.
 const BEAT: Duration = Duration::from_secs(1);
@@ -128,7 +130,7 @@ struct Looks(VecDeque<Look>);
 
 struct Look {
     when: Instant,
-    totals: TotalsView,
+    counted: TotalsView,
     lateness: Buckets,
 }
 
@@ -136,18 +138,15 @@ impl Looks {
     fn take(&mut self, shared: &Shared, looked: &Looked) -> LiveView {
         let Looked { stats, topics, lags, memory_bytes, store_bytes } = looked;
         let now = Instant::now();
-        self.0.push_back(Look {
-            when: now,
-            totals: totals(shared, stats),
-            lateness: stats.lateness.clone(),
-        });
+        // What this process has counted: totals of other nodes come in steps.
+        let counted = totals_view(MessageCounts::from(stats));
+        self.0.push_back(Look { when: now, counted, lateness: stats.lateness.clone() });
         if self.0.len() > KEPT {
             self.0.pop_front();
         }
-        let name = shared.nodes.name();
         LiveView {
             now: shared.broker.now().to_string(),
-            node: name.map_or_else(|| "single".to_owned(), |name| name.to_string()),
+            node: alerts::node(shared),
             topic_count: *topics,
             group_count: count(lags.len()),
             app_count: count(shared.gate.count()),
@@ -176,7 +175,7 @@ impl Looks {
             return RatesView::default();
         }
         let rate = |figure: fn(&TotalsView) -> u64| {
-            let grown = figure(&last.totals).saturating_sub(figure(&first.totals));
+            let grown = figure(&last.counted).saturating_sub(figure(&first.counted));
             // Two digits are plenty.
             (float(grown) / secs * 100.0).round() / 100.0
         };
@@ -201,7 +200,7 @@ impl Looks {
     fn success_rate(&self) -> Option<f64> {
         let (first, last) = self.0.front().zip(self.0.back())?;
         let grown = |figure: fn(&TotalsView) -> u64| {
-            figure(&last.totals).saturating_sub(figure(&first.totals))
+            figure(&last.counted).saturating_sub(figure(&first.counted))
         };
         let (done, failed) = (grown(|of| of.acked), grown(|of| of.retried + of.dead));
         (done + failed > 0).then(|| float(done) / float(done + failed))

@@ -147,7 +147,10 @@ pub(crate) fn pending(stats: &Stats) -> u64 {
 
 /// All that was counted since the first start.
 pub(crate) fn totals(shared: &Shared, stats: &Stats) -> TotalsView {
-    let counts = shared.trends.whole(MessageCounts::from(stats));
+    totals_view(shared.trends.whole(MessageCounts::from(stats)))
+}
+
+pub(crate) fn totals_view(counts: MessageCounts) -> TotalsView {
     TotalsView {
         scheduled: counts.get("scheduled"),
         fired: counts.get("fired"),
