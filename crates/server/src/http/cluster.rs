@@ -27,11 +27,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 10;
 /// `GET /v1/cluster`
 pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     let mut parameters = Parameters::read(call.query())?;
-    let with_slots = match parameters.take("slots")?.as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(Problem::new(Code::InvalidField, "slots is true or false")),
-    };
+    let with_slots = parameters.take_truth("slots")?;
     parameters.end()?;
     large_json(&call.shared, &view(&call.shared, with_slots))
 }
