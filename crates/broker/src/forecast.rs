@@ -16,6 +16,9 @@ const REACHES: [Span; 7] = [
     Span::from_days(40),
 ];
 
+/// Topics that the timeline is asked for at once.
+const TOPICS_TOGETHER: usize = 256;
+
 /// How much is due when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
@@ -111,17 +114,6 @@ fn past(time: Timestamp) -> Timestamp {
     time.saturating_add(Span::from_millis(1))
 }
 
-/// Adds the counts of one topic to those of others.
-fn add(sum: &mut Forecast, one: &Forecast) {
-    sum.scheduled = sum.scheduled.saturating_add(one.scheduled);
-    sum.paused = sum.paused.saturating_add(one.paused);
-    sum.prepared = sum.prepared.saturating_add(one.prepared);
-    sum.before.resize(sum.before.len().max(one.before.len()), 0);
-    for (sum, one) in sum.before.iter_mut().zip(&one.before) {
-        *sum = sum.saturating_add(*one);
-    }
-}
-
 impl<T: Timeline> Broker<T> {
     /// How much of a topic is due when.
     ///
@@ -144,13 +136,17 @@ impl<T: Timeline> Broker<T> {
     /// When the store does not answer.
     pub async fn forecast_whole(&self, steps: Option<Steps>) -> Result<Outlook, StoreError> {
         let question = Question::new(self.now(), steps);
+        let is_plain = |topic: &TopicId| {
+            let known = self.shared.topics.by_id(*topic);
+            known.is_some_and(|known| known.kind == TopicKind::Plain)
+        };
+        let pending = self.shared.timeline.counts(Lane::Message);
+        let topics: Vec<TopicId> =
+            pending.iter().map(|(topic, _)| *topic).filter(is_plain).collect();
         let mut sum = Forecast::default();
-        for (topic, _) in self.shared.timeline.counts(Lane::Message) {
-            let known = self.shared.topics.by_id(topic);
-            if known.is_some_and(|known| known.kind == TopicKind::Plain) {
-                let one = self.shared.timeline.forecast(topic, question.bounds.clone()).await?;
-                add(&mut sum, &one);
-            }
+        for some in topics.chunks(TOPICS_TOGETHER) {
+            let timeline = &self.shared.timeline;
+            sum.add(&timeline.forecast_together(some.to_vec(), question.bounds.clone()).await?);
         }
         Ok(question.outlook(&sum))
     }
@@ -206,8 +202,8 @@ mod tests {
     fn topics_add_up() {
         let mut sum = Forecast::default();
         let one = Forecast { scheduled: 2, paused: 1, prepared: 3, before: vec![1, 2] };
-        add(&mut sum, &one);
-        add(&mut sum, &one);
+        sum.add(&one);
+        sum.add(&one);
         assert_eq!(sum, Forecast { scheduled: 4, paused: 2, prepared: 6, before: vec![2, 4] });
     }
 }

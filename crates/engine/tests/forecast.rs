@@ -211,6 +211,9 @@ impl Crowd {
             let told = self.store.forecast(topic, &bounds).unwrap();
             assert_eq!(told, counted(&dues, &bounds), "topic {topic:?}, {bounds:?}");
         }
+        let told = self.store.forecast_together(&self.topics, &bounds).unwrap();
+        let dues: Vec<Timestamp> = self.pending.values().copied().collect();
+        assert_eq!(told, counted(&dues, &bounds), "together, {bounds:?}");
     }
 
     /// Everything of a topic that is listed, in pages of a few.

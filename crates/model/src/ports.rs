@@ -78,6 +78,21 @@ pub trait Timeline: Send + Sync + 'static {
         bounds: Vec<Timestamp>,
     ) -> impl Future<Output = Result<Forecast, StoreError>> + Send;
 
+    /// How much of these topics together is due when.
+    fn forecast_together(
+        &self,
+        topics: Vec<TopicId>,
+        bounds: Vec<Timestamp>,
+    ) -> impl Future<Output = Result<Forecast, StoreError>> + Send {
+        async move {
+            let mut sum = Forecast::default();
+            for topic in topics {
+                sum.add(&self.forecast(topic, bounds.clone()).await?);
+            }
+            Ok(sum)
+        }
+    }
+
     /// What is known about each message, in order. Reading changes nothing.
     fn find(
         &self,

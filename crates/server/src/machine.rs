@@ -1,8 +1,10 @@
 //! What the operating system knows about this process and its files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 
 /// What the system counts processor time in: the same on every Linux.
@@ -11,6 +13,10 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const DEPTH_MAX: usize = 6;
 /// What one block is in the counts of the system.
 const BLOCK_BYTES: u64 = 512;
+/// For how long it is remembered how large files are, at least, and how many times as long as it took
+/// to look.
+const REMEMBERED: Duration = Duration::from_secs(5);
+const REMEMBERED_TIMES: u32 = 200;
 
 /// Memory that the process has, in bytes, where the system tells.
 pub(crate) fn memory_bytes() -> Option<u64> {
@@ -66,6 +72,35 @@ fn open_files() -> Option<u64> {
 /// nothing. Blocks on the disk.
 pub(crate) fn file_bytes(directory: &Path) -> u64 {
     below(directory, DEPTH_MAX)
+}
+
+/// How large the files below a directory are, remembered for a while: with many topics there are many
+/// files, and somebody asks every few seconds for ever.
+#[derive(Debug)]
+pub(crate) struct FileBytes {
+    directory: PathBuf,
+    known: Mutex<Option<(u64, Instant)>>,
+}
+
+impl FileBytes {
+    pub(crate) fn below(directory: PathBuf) -> Self {
+        Self { directory, known: Mutex::default() }
+    }
+
+    /// How large they are, or were a while ago. Blocks on the disk, but not for everybody who asks.
+    pub(crate) fn read(&self) -> u64 {
+        let mut known = self.known.lock();
+        let begun = Instant::now();
+        match *known {
+            Some((bytes, until)) if begun < until => bytes,
+            _ => {
+                let bytes = file_bytes(&self.directory);
+                let remembered = begun.elapsed().saturating_mul(REMEMBERED_TIMES).max(REMEMBERED);
+                *known = Some((bytes, begun + remembered));
+                bytes
+            }
+        }
+    }
 }
 
 /// Room on the disk of a directory, in bytes.

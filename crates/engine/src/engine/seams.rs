@@ -85,6 +85,14 @@ impl Timeline for Engine {
         self.ask(move |store| store.forecast(topic, &bounds))
     }
 
+    fn forecast_together(
+        &self,
+        topics: Vec<TopicId>,
+        bounds: Vec<Timestamp>,
+    ) -> impl Future<Output = Result<Forecast, StoreError>> + Send {
+        self.ask(move |store| store.forecast_together(&topics, &bounds))
+    }
+
     fn find(
         &self,
         ids: Vec<MessageId>,

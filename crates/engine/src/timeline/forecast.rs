@@ -24,7 +24,8 @@ use crate::timeline::table::{Bits, Table};
 /// What a forecast is put together from: taken under the lock, counted without it.
 #[derive(Debug)]
 pub struct Outlook {
-    topic: TopicId,
+    /// Growing.
+    topics: Vec<TopicId>,
     /// Growing.
     bounds: Vec<Cell>,
     pending: u64,
@@ -34,10 +35,12 @@ pub struct Outlook {
     runs: Vec<Part>,
 }
 
+/// What one topic has in one run.
 #[derive(Debug)]
 struct Part {
+    topic: TopicId,
     run: Arc<Run>,
-    /// Live entries of the topic.
+    /// Live entries.
     live: u64,
     /// Everything before has ended.
     watermark: Key,
@@ -61,7 +64,15 @@ pub struct Unnoted {
     begun: usize,
 }
 
-/// How much of a topic is due when.
+/// Notes of a run that a forecast has put in order.
+#[derive(Debug)]
+pub struct Sorted {
+    topic: TopicId,
+    run: u64,
+    view: View,
+}
+
+/// How much of the topics is due when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// What is pending.
@@ -71,41 +82,54 @@ pub struct Counted {
 }
 
 impl State {
-    /// Collects what a forecast of `topic` for `bounds`, which grow, is made of.
+    /// Collects what a forecast of `topics` together for `bounds`, which grow, is made of.
     ///
     /// # Errors
     /// The runs whose notes have to be made first; see [`Unnoted::note`].
-    pub fn outlook(&mut self, topic: TopicId, bounds: Vec<Cell>) -> Result<Outlook, Vec<Unnoted>> {
+    pub fn outlook(
+        &mut self,
+        topics: &[TopicId],
+        bounds: Vec<Cell>,
+    ) -> Result<Outlook, Vec<Unnoted>> {
+        let there = topics.iter().filter(|topic| self.topics.contains(topic));
+        let mut topics: Vec<TopicId> = there.copied().collect();
+        topics.sort_unstable();
+        topics.dedup();
         let mut outlook = Outlook {
-            topic,
+            topics,
             pending: 0,
             later: vec![0; bounds.len()],
             bounds,
             frozen: None,
             runs: Vec::new(),
         };
-        if !self.topics.contains(&topic) {
-            return Ok(outlook);
-        }
         let Some(&first) = outlook.bounds.first() else { return Ok(outlook) };
         let mut unnoted = Vec::new();
-        for shelved in self.runs.values_mut() {
-            let live = shelved.counts.get(&topic).copied().unwrap_or(0);
-            if live == 0 || Cell::of(shelved.run.last.due) < first {
-                continue;
-            }
-            match known(shelved, topic) {
-                Ok(ended) => {
-                    let (run, watermark) = (Arc::clone(&shelved.run), shelved.watermark());
-                    outlook.runs.push(Part { run, live, watermark, ended });
+        let runs = self.runs.values_mut();
+        for shelved in runs.filter(|shelved| Cell::of(shelved.run.last.due) >= first) {
+            for &topic in &outlook.topics {
+                let live = shelved.counts.get(&topic).copied().unwrap_or(0);
+                if live == 0 {
+                    continue;
                 }
-                Err(run) => unnoted.push(run),
+                match known(shelved, topic) {
+                    Ok(ended) => {
+                        let (run, watermark) = (Arc::clone(&shelved.run), shelved.watermark());
+                        outlook.runs.push(Part { topic, run, live, watermark, ended });
+                    }
+                    Err(run) => {
+                        // Its notes are those of all topics.
+                        unnoted.push(run);
+                        break;
+                    }
+                }
             }
         }
         if !unnoted.is_empty() {
             return Err(unnoted);
         }
-        outlook.pending = self.counts.get(&topic).copied().unwrap_or(0);
+        let pending = outlook.topics.iter().filter_map(|topic| self.counts.get(topic));
+        outlook.pending = pending.sum();
         outlook.frozen = self.frozen();
         outlook.count_table(&self.active.table, &self.active.gone);
         Ok(outlook)
@@ -119,9 +143,9 @@ impl State {
     }
 
     /// Puts the notes in order that a forecast has sorted.
-    pub fn tidy(&mut self, topic: TopicId, sorted: Vec<(u64, View)>) {
-        for (number, view) in sorted {
-            if let Some(shelved) = self.runs.get_mut(&number) {
+    pub fn tidy(&mut self, sorted: Vec<Sorted>) {
+        for Sorted { topic, run, view } in sorted {
+            if let Some(shelved) = self.runs.get_mut(&run) {
                 shelved.ended.tidy(topic, view);
             }
         }
@@ -148,13 +172,13 @@ impl Outlook {
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when a run cannot be read.
-    pub fn count(mut self) -> Result<(Counted, Vec<(u64, View)>), StoreError> {
+    pub fn count(mut self) -> Result<(Counted, Vec<Sorted>), StoreError> {
         if let Some((table, gone)) = self.frozen.take() {
             self.count_table(&table, &gone);
         }
         // All that is not at hand comes at once, rather than one after the other.
         for part in &self.runs {
-            part.run.expect_ranks(self.topic, self.open_bounds(part));
+            part.run.expect_ranks(part.topic, self.open_bounds(part));
         }
         let mut sorted = Vec::new();
         for part in std::mem::take(&mut self.runs) {
@@ -162,7 +186,7 @@ impl Outlook {
             if let Known::Notes(mut view) = part.ended
                 && view.sort()
             {
-                sorted.push((part.run.number, view));
+                sorted.push(Sorted { topic: part.topic, run: part.run.number, view });
             }
         }
         Ok((Counted { pending: self.pending, later: self.later }, sorted))
@@ -174,10 +198,11 @@ impl Outlook {
         // How many lie between each bound and the next.
         let mut between = vec![0u64; starts.len()];
         for (index, slot) in table.iter() {
-            if slot.topic != self.topic || slot.due < first || gone.get(index) {
+            let is_wanted = self.topics.binary_search(&slot.topic).is_ok();
+            if !is_wanted || slot.due < first || gone.get(index) {
                 continue;
             }
-            let passed = starts.iter().filter(|start| **start <= slot.due).count();
+            let passed = starts.partition_point(|start| *start <= slot.due);
             if let Some(count) = between.get_mut(passed - 1) {
                 *count += 1;
             }
@@ -208,8 +233,8 @@ impl Outlook {
             return Ok(());
         }
         let later = match &part.ended {
-            Known::Notes(view) => later_by_cells(&part.run, self.topic, bounds, view)?,
-            Known::Ended(ended) => later_by_reading(part, self.topic, bounds, ended)?,
+            Known::Notes(view) => later_by_cells(&part.run, part.topic, bounds, view)?,
+            Known::Ended(ended) => later_by_reading(part, bounds, ended)?,
         };
         for (sum, later) in self.later.iter_mut().skip(before).zip(later) {
             *sum += later.min(part.live);
@@ -235,7 +260,6 @@ fn later_by_cells(
 
 fn later_by_reading(
     part: &Part,
-    topic: TopicId,
     bounds: &[Cell],
     ended: &RoaringTreemap,
 ) -> Result<Vec<u64>, StoreError> {
@@ -244,7 +268,7 @@ fn later_by_reading(
     let mut cursor = Cursor::seek(Arc::clone(&part.run), from);
     while let Some((key, content)) = cursor.take() {
         let peeked = record::peek(&content).map_err(StoreError::damaged)?;
-        if peeked.topic != topic || ended.contains(key.sequence.get()) {
+        if peeked.topic != part.topic || ended.contains(key.sequence.get()) {
             continue;
         }
         let passed = bounds.partition_point(|bound| *bound <= Cell::of(key.due));
@@ -428,7 +452,7 @@ mod tests {
     fn check(state: &mut State, alive: impl Fn(u64) -> bool) {
         let cells: Vec<Cell> =
             (0..200).map(|n| Cell::not_before(key(n).due)).skip(1).step_by(3).collect();
-        let (counted, _) = state.outlook(topic(), cells.clone()).unwrap().count().unwrap();
+        let (counted, _) = state.outlook(&[topic()], cells.clone()).unwrap().count().unwrap();
         let alive: Vec<u64> = (0..state.next.get()).filter(|number| alive(*number)).collect();
         assert_eq!(counted.pending, alive.len() as u64);
         for (cell, later) in cells.iter().zip(counted.later) {

@@ -100,3 +100,16 @@ pub struct Forecast {
     /// and counts as the next whole second.
     pub before: Vec<u64>,
 }
+
+impl Forecast {
+    /// Adds what others have, for the same bounds.
+    pub fn add(&mut self, other: &Self) {
+        self.scheduled = self.scheduled.saturating_add(other.scheduled);
+        self.paused = self.paused.saturating_add(other.paused);
+        self.prepared = self.prepared.saturating_add(other.prepared);
+        self.before.resize(self.before.len().max(other.before.len()), 0);
+        for (sum, other) in self.before.iter_mut().zip(&other.before) {
+            *sum = sum.saturating_add(*other);
+        }
+    }
+}

@@ -57,6 +57,11 @@ pub(crate) trait SharedTimeline: Send + Sync {
         own_ids: Vec<Arc<str>>,
     ) -> Answering<'_, Vec<Option<MessageId>>>;
     fn forecast(&self, topic: TopicId, bounds: Vec<Timestamp>) -> Answering<'_, Forecast>;
+    fn forecast_together(
+        &self,
+        topics: Vec<TopicId>,
+        bounds: Vec<Timestamp>,
+    ) -> Answering<'_, Forecast>;
     fn find(&self, ids: Vec<MessageId>) -> Answering<'_, Vec<Option<Found>>>;
     fn pending(&self, query: PendingQuery) -> Answering<'_, PendingPage>;
     fn arm(&self, lane: Lane, until: Timestamp, limit: ArmLimit) -> Answering<'_, Vec<Armed>>;
@@ -112,6 +117,14 @@ impl<S: SlotStore> SharedTimeline for Routed<SlotTimeline<S>> {
 
     fn forecast(&self, topic: TopicId, bounds: Vec<Timestamp>) -> Answering<'_, Forecast> {
         Box::pin(Timeline::forecast(self, topic, bounds))
+    }
+
+    fn forecast_together(
+        &self,
+        topics: Vec<TopicId>,
+        bounds: Vec<Timestamp>,
+    ) -> Answering<'_, Forecast> {
+        Box::pin(Timeline::forecast_together(self, topics, bounds))
     }
 
     fn find(&self, ids: Vec<MessageId>) -> Answering<'_, Vec<Option<Found>>> {
@@ -192,6 +205,14 @@ impl Timeline for Store {
         bounds: Vec<Timestamp>,
     ) -> Result<Forecast, StoreError> {
         each!(self, timeline => timeline.forecast(topic, bounds).await)
+    }
+
+    async fn forecast_together(
+        &self,
+        topics: Vec<TopicId>,
+        bounds: Vec<Timestamp>,
+    ) -> Result<Forecast, StoreError> {
+        each!(self, timeline => timeline.forecast_together(topics, bounds).await)
     }
 
     async fn find(&self, ids: Vec<MessageId>) -> Result<Vec<Option<Found>>, StoreError> {

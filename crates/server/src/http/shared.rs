@@ -21,8 +21,8 @@ use crate::http::metrics::Chosen;
 use crate::http::openapi::Document;
 use crate::http::page::PAGE_BYTES_MAX;
 use crate::http::routes::Router;
-use crate::http::stats::StoreBytes;
 use crate::live::{Current, Live};
+use crate::machine::FileBytes;
 use crate::net::Places;
 use crate::push::Figures;
 use crate::tasks::Tasks;
@@ -71,7 +71,8 @@ pub(crate) struct Shared {
     pub(crate) changes: Mutex<()>,
     /// Where it listens, once it does.
     pub(crate) address: OnceLock<SocketAddr>,
-    pub(crate) store_bytes: StoreBytes,
+    /// How large the files of the store are.
+    pub(crate) store_bytes: Arc<FileBytes>,
     /// What live views are told.
     pub(crate) pulse: Pulse,
     /// How long callers wait.
@@ -95,7 +96,7 @@ type Known<'a> = (&'a Live, Arc<AuditRecord>, Gate, Traces, Arc<Keeper>);
 impl Shared {
     pub(crate) fn new(
         broker: Broker,
-        (backend, nodes): (&Backend, Nodes),
+        (backend, nodes, store_bytes): (&Backend, Nodes, Arc<FileBytes>),
         pushed: Arc<Figures>,
         tasks: Tasks,
         (live, audit, gate, traces, trends): Known<'_>,
@@ -128,7 +129,7 @@ impl Shared {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             changes: Mutex::new(()),
             address: OnceLock::new(),
-            store_bytes: StoreBytes::default(),
+            store_bytes,
             pulse: Pulse::default(),
             timings: Timings::default(),
             forecasts: Forecasts::default(),

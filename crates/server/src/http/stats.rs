@@ -3,9 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use punctual_api::Problem;
 use punctual_api::request::Parameters;
 use punctual_api::stats::{
@@ -14,7 +12,6 @@ use punctual_api::stats::{
 use punctual_broker::Stats;
 use punctual_broker::group::GroupLag;
 use punctual_model::{Buckets, Span, TopicName};
-use tokio::time::Instant;
 
 use crate::http::call::Call;
 use crate::http::problem::of_broken_off;
@@ -27,29 +24,6 @@ use crate::trends::MessageCounts;
 /// Topics and groups that are named, if nothing is said, and at most.
 const NAMED_DEFAULT: usize = 20;
 const NAMED_MAX: u64 = 1000;
-/// For how long it is remembered how large the files are, for those who look at figures.
-const FILES_REMEMBERED: Duration = Duration::from_secs(5);
-
-/// How large the files were, and when somebody looked.
-#[derive(Debug, Default)]
-pub(crate) struct StoreBytes(Mutex<Option<(Instant, u64)>>);
-
-impl StoreBytes {
-    /// How large they are, or were no longer ago than that. Blocks on the disk, but not for everybody
-    /// who asks.
-    pub(crate) fn read(&self, shared: &Shared, age_max: Duration) -> u64 {
-        let mut known = self.0.lock();
-        match *known {
-            Some((when, bytes)) if when.elapsed() < age_max => bytes,
-            _ => {
-                let bytes = machine::file_bytes(&shared.live().config.store.data);
-                *known = Some((Instant::now(), bytes));
-                bytes
-            }
-        }
-    }
-}
-
 /// What was looked at.
 pub(crate) struct Looked {
     pub(crate) stats: Stats,
@@ -82,7 +56,7 @@ pub(crate) fn look(shared: &Shared) -> Looked {
         stats,
         lags: shared.broker.consumers().lags(),
         memory_bytes: machine::memory_bytes(),
-        store_bytes: shared.store_bytes.read(shared, FILES_REMEMBERED),
+        store_bytes: shared.store_bytes.read(),
     }
 }
 

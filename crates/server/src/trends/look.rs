@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use punctual_model::{TopicKind, TopicName};
 
@@ -9,7 +10,7 @@ use crate::access::Gate;
 use crate::app::Broker;
 use crate::backend::{Backend, Memory, Nodes};
 use crate::config::Config;
-use crate::machine;
+use crate::machine::{self, FileBytes};
 use crate::trends::counts::{MessageCounts, Spread, Tally};
 use crate::trends::point::Gauges;
 use crate::trends::window::Look;
@@ -21,8 +22,9 @@ pub(crate) struct Looking {
     backend: Backend,
     /// What this node has in memory of a timeline that is shared.
     memory: Box<dyn Fn() -> Option<Memory> + Send + Sync>,
-    /// Where the data is.
+    /// Where the data is, and how large.
     data: PathBuf,
+    store_bytes: Arc<FileBytes>,
 }
 
 impl Looking {
@@ -30,7 +32,7 @@ impl Looking {
     pub(crate) fn at(
         config: &Config,
         (broker, gate): (&Broker, &Gate),
-        (backend, nodes): (&Backend, &Nodes),
+        (backend, nodes, store_bytes): (&Backend, &Nodes, &Arc<FileBytes>),
     ) -> Self {
         Self {
             broker: broker.clone(),
@@ -38,6 +40,7 @@ impl Looking {
             backend: backend.clone(),
             memory: nodes.memory_teller(),
             data: config.store.data.clone(),
+            store_bytes: Arc::clone(store_bytes),
         }
     }
 
@@ -78,7 +81,7 @@ impl Looking {
             entries: memory.map(|memory| count(memory.entries)),
             slots: Some(memory.map_or(1, |memory| count(memory.slots))),
             memory_bytes: machine::memory_bytes(),
-            store_bytes: Some(machine::file_bytes(&self.data)),
+            store_bytes: Some(self.store_bytes.read()),
             disk_free_bytes: machine::room(&self.data).map(|room| room.usable),
         }
     }

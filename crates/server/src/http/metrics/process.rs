@@ -1,16 +1,10 @@
 //! What an operator wants to know of any program: since when it runs, and what it takes.
 
-use std::time::Duration;
-
 use punctual_model::Timestamp;
 
 use super::text::{Label, counter, gauge, head, line};
 use crate::http::shared::Shared;
 use crate::machine::{self, Room, Usage};
-
-/// For how long it is remembered how large the files are: with many topics there are many files, and
-/// somebody asks every few seconds for ever.
-const FILES_REMEMBERED: Duration = Duration::from_secs(60);
 
 /// What was looked at.
 pub(super) struct Process {
@@ -25,7 +19,7 @@ impl Process {
     pub(super) fn look(shared: &Shared) -> Self {
         Self {
             started: shared.started.0,
-            store_bytes: shared.store_bytes.read(shared, FILES_REMEMBERED),
+            store_bytes: shared.store_bytes.read(),
             room: machine::room(&shared.live().config.store.data),
             usage: Usage::read(),
         }
