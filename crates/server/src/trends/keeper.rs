@@ -154,7 +154,10 @@ impl Keeper {
                 (at, before.unwrap_or_default())
             }
         };
-        let window = Window::begin(at, seen, before);
+        // The process counts from zero, and what fell due while nobody was there may have fired
+        // already: that belongs to this point, too.
+        let start = Look { topics: seen.topics, apps: seen.apps, ..Look::default() };
+        let window = Window::begin(at, start, before);
         let state = Mutex::new(State { base: tally, window, unwritten, others: totals });
         Self { store, node, shared, look, now, handle, work: Mutex::default(), state }
     }

@@ -38,7 +38,12 @@ impl House {
     }
 
     fn start(&self) -> Keeper {
-        self.world.lock().scheduled = 0;
+        self.start_having(0)
+    }
+
+    /// Starts a process that has counted so much before its keeper is there.
+    fn start_having(&self, scheduled: u64) -> Keeper {
+        self.world.lock().scheduled = scheduled;
         let kept = Kept::read(Arc::new(self.store()), "single".into(), false);
         let kept = self.runtime.block_on(kept).unwrap();
         let (looked, clock) = (Arc::clone(&self.world), Arc::clone(&self.world));
@@ -119,6 +124,28 @@ fn totals_and_the_point_under_way_survive_a_restart() {
     expect(&house, &[("10:00", 7)]);
     let open = keeper.open_points();
     assert_eq!((open.len(), open[0].1.whole.get("scheduled"), open[0].1.pending), (1, 1, 8));
+}
+
+#[test]
+fn what_is_counted_before_the_keeper_is_there_is_in_the_point_under_way() {
+    let house = House::new();
+    let keeper = house.start();
+    house.schedule(5);
+    keeper.save();
+    drop(keeper);
+    let keeper = house.start_having(3);
+    assert_eq!(total(&house, &keeper), (8, 8));
+    house.schedule(1);
+    let open = keeper.open_points();
+    assert_eq!(open[0].1.whole.get("scheduled"), 9);
+    assert_eq!(open[0].1.topics["orders"].0.get("scheduled"), 9);
+    drop(keeper);
+    // Also when it begins ten minutes of its own.
+    house.at("10:20:00");
+    let keeper = house.start_having(2);
+    house.at("10:30:00");
+    keeper.turn_over();
+    expect(&house, &[("10:00", 5), ("10:20", 2)]);
 }
 
 #[test]
