@@ -30,7 +30,7 @@ console:
 # The console in a real browser, against the real program; takes pictures of every page.
 console-test: console
 	scripts/console-browser.sh --install
-	cargo build
+	cargo build --features "$(FEATURES)"
 	scripts/console-browser.sh
 
 # Three nodes over real services, for a look; Ctrl-C ends them all. `make cluster NODES=5 STORE=cassandra`.

@@ -388,10 +388,11 @@ export interface Cluster {
   node: string
   leader: string | null
   nodes: ClusterNode[]
+  lost?: ClusterNode[]
   slots: { total: number; wanted: number; unowned: number; moving: number; retired: number }
   assignment?: { slot: number; owner: string | null; term: number; next: string | null }[]
   memory?: { slots: number; entries: number; bytes: number; frontier: string | null }
-  history?: { at: string; event: string; node: string; detail: string }[]
+  history?: { at: string; event: string; node: string | null; slots: number }[]
 }
 
 export interface AlertRule {

@@ -19,12 +19,12 @@ const ADMIN_TOKEN = 'admin.a-token-that-only-these-tests-know';
 const MEMORY = '/dev/shm';
 const MEMORY_BYTES_MIN = 4 * 2 ** 30;
 
-/** Starts the program on ports that the system chooses, with an empty directory for its data. */
-export async function start({ auth = false, env = {}, where = tmpdir() } = {}) {
+/** Starts the program on ports that the system chooses, or that one, with an empty directory for its data. */
+export async function start({ auth = false, env = {}, where = tmpdir(), port = 0 } = {}) {
   const data = await mkdtemp(join(where, 'punctual-console-'));
   const server = new Server(data, auth, env);
   try {
-    await server.launch();
+    await server.launch(port);
   } catch (error) {
     await server.stop();
     throw error;
@@ -103,9 +103,20 @@ class Server {
     return ((user + system) * 1000) / ticksPerSecond;
   }
 
+  get isUp() {
+    return this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Ends it in the middle of whatever it does. */
+  async kill() {
+    const ended = once(this.#child, 'exit');
+    this.#child.kill('SIGKILL');
+    await ended;
+  }
+
   /** Ends it in order. */
   async halt() {
-    if (this.#child.exitCode === null) {
+    if (this.isUp) {
       const ended = once(this.#child, 'exit');
       this.#child.kill('SIGTERM');
       const timer = setTimeout(() => this.#child.kill('SIGKILL'), PATIENCE_MS);

@@ -230,8 +230,10 @@ pub struct ClusterView {
     pub node: String,
     /// The one that assigns slots, while there is one.
     pub leader: Option<String>,
-    /// All of them.
+    /// All that are there.
     pub nodes: Vec<NodeView>,
+    /// Those that are gone without having left and are not back, as the one that answers has seen it.
+    pub lost: Vec<NodeView>,
     /// What is divided among them.
     pub slots: SlotsView,
     /// Who has which, if that was asked for.
@@ -249,7 +251,7 @@ pub struct ClusterView {
 pub struct EventView {
     /// When it was seen, as RFC 3339.
     pub at: String,
-    /// `joined`, `left`, `leader`, or `slots` for slots that have other owners.
+    /// `joined`; `left` in order, or `lost`; `leader`; or `slots` for slots that have other owners.
     pub event: &'static str,
     /// The machine it is about.
     pub node: Option<String>,
@@ -294,7 +296,7 @@ pub struct NodeView {
     pub version: String,
     /// When it was started, as RFC 3339.
     pub started_at: String,
-    /// `up`.
+    /// `up` or `lost`.
     pub state: &'static str,
     /// How many slots it owns.
     pub slots: u64,

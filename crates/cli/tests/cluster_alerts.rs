@@ -21,6 +21,19 @@ fn rule(cluster: &Cluster, node: usize) -> Value {
     rules.iter().find(|rule| rule["name"] == "node_lost").unwrap().clone()
 }
 
+/// The names of those that are missed, and what happened to nodes, the newest first.
+fn told(cluster: &Cluster, node: usize) -> (Vec<String>, Vec<String>) {
+    let view = cluster.nodes[node].client().unwrap().get("/v1/cluster").unwrap().expect(200);
+    let texts = |list: &Value, field: &str| {
+        list.as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| Some(one[field].as_str()?.to_owned()))
+            .collect()
+    };
+    (texts(&view["lost"], "id"), texts(&view["history"], "event"))
+}
+
 fn wait_for_state(cluster: &Cluster, node: usize, state: &str) -> Value {
     wait_for(state, || Some(rule(cluster, node)).filter(|rule| rule["state"] == state)).0
 }
@@ -52,13 +65,22 @@ fn a_killed_node_is_missed_until_it_is_back_and_one_that_leaves_is_not() {
     // Its slots have other owners, and still it is missed.
     cluster.wait_until_owned();
     assert_eq!(rule(&cluster, 0)["state"], "firing");
+    let (lost, events) = told(&cluster, 0);
+    assert!(lost.len() == 1 && lost[0].starts_with("node3-"), "{lost:?}");
+    assert!(
+        events.contains(&"lost".to_owned()) && !events.contains(&"left".to_owned()),
+        "{events:?}"
+    );
     cluster.nodes[2].start();
     for node in 0..2 {
         wait_for_state(&cluster, node, "ok");
     }
     cluster.wait_until_whole();
+    assert_eq!(told(&cluster, 0).0, [""; 0], "it is back");
     cluster.nodes[1].stop();
     cluster.wait_until_whole();
+    let (lost, events) = told(&cluster, 0);
+    assert!(lost.is_empty() && events.contains(&"left".to_owned()), "{lost:?} {events:?}");
     // The next one that is missed is missed alone.
     cluster.nodes[2].kill();
     let fired = wait_for_state(&cluster, 0, "firing");

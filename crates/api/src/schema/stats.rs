@@ -122,7 +122,7 @@ fn cluster() -> Schema {
         .with("address", text())
         .with("version", text())
         .with("started_at", time())
-        .with("state", word(["up"]))
+        .with("state", word(["up", "lost"]))
         .with("slots", count())
         .with("term", count());
     let assigned = object()
@@ -132,7 +132,7 @@ fn cluster() -> Schema {
         .with("next", text().or_null());
     let event = object()
         .with("at", time())
-        .with("event", word(["joined", "left", "leader", "slots"]))
+        .with("event", word(["joined", "left", "lost", "leader", "slots"]))
         .with("node", text().or_null())
         .with("slots", count().about("How many moved."));
     let memory = counts(&["slots", "entries", "bytes"]).with("frontier", time().or_null());
@@ -140,7 +140,8 @@ fn cluster() -> Schema {
         .with("mode", word(["single", "cluster"]))
         .with("node", text())
         .with("leader", text().or_null())
-        .with("nodes", list(node))
+        .with("nodes", list(node.clone()))
+        .with("lost", list(node).about("Gone without having left, and not back yet."))
         .with("slots", counts(&["total", "wanted", "unowned", "moving", "retired"]))
         .may("assignment", list(assigned).about("Only if the query says `slots=true`."))
         .may("memory", memory.about("What this machine has in memory of a shared timeline."))

@@ -39,7 +39,8 @@ impl Session {
         if self.json {
             return line(&answer.to_string());
         }
-        let nodes = answer["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let listed = |name| answer[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        let (nodes, lost) = (listed("nodes"), listed("lost"));
         if self.quiet {
             return nodes.iter().try_for_each(|node| line(&field(node, "id")));
         }
@@ -52,7 +53,7 @@ impl Session {
             Column::Whole("VERSION"),
             Column::Whole("STARTED"),
         ]);
-        for node in nodes {
+        for node in nodes.iter().chain(lost) {
             let cells = ["id", "address", "state", "slots", "term", "version", "started_at"];
             table.row(cells.map(|name| field(node, name)).into());
         }

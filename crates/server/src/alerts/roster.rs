@@ -63,6 +63,11 @@ impl Roster {
         self.told(view)
     }
 
+    /// Who is missed.
+    pub(crate) fn lost(&self) -> Vec<Node> {
+        self.lost.iter().map(|(_, node)| node.clone()).collect()
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "there are not that many nodes")]
     fn told(&self, view: &ClusterView) -> Seen {
         let free = |slot: u32, owned: bool| slot < view.slots_wanted && !owned;
@@ -147,12 +152,17 @@ mod tests {
         let (missing, detail) = number(roster.take(&view(&[("a", 1)], 0), nobody, at(1)));
         assert_eq!(missing, 1.0);
         assert_eq!(detail, "gone without leaving: b-0000000000000001");
+        assert_eq!(
+            roster.lost().iter().map(|node| &*node.name).collect::<Vec<_>>(),
+            ["b-0000000000000001"]
+        );
         assert_eq!(roster.take(&ClusterView::default(), nobody, at(2)), Seen::Unknown);
         assert_eq!(number(roster.take(&view(&[("a", 1)], 0), nobody, at(3))).0, 1.0);
         // Another one is no substitute.
         assert_eq!(number(roster.take(&view(&[("a", 1), ("c", 1)], 0), nobody, at(4))).0, 1.0);
         let all = [("a", 1), ("b", 2), ("c", 1)];
         assert_eq!(number(roster.take(&view(&all, 0), nobody, at(5))), (0.0, String::new()));
+        assert!(roster.lost().is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use punctual_api::alert::AlertsView;
 use punctual_broker::pulse::{Pulse, Worst};
+use punctual_model::ports::Node;
 use punctual_model::{Span, Timestamp};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -20,6 +21,7 @@ use crate::alerts::book::{Book, Event, Moment, Seen};
 use crate::alerts::lookout::{Lookout, Read};
 use crate::alerts::roster::Roster;
 use crate::alerts::webhook::{Now, Told, Webhook};
+use crate::backend::Nodes;
 use crate::http::shared::Shared;
 use crate::live::Live;
 use crate::machine::{self, Room};
@@ -32,6 +34,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The alerts, for whoever looks at them.
 pub(crate) struct Alerts {
     book: Mutex<Book>,
+    roster: Mutex<Roster>,
+    started: Instant,
     webhook: Webhook,
     /// The configuration may have changed.
     changed: Arc<Notify>,
@@ -43,7 +47,8 @@ impl Alerts {
         let told = Arc::clone(&changed);
         live.follow(move |_| told.notify_one());
         let webhook = Webhook::new(live.clone(), connector, now);
-        Self { book: Mutex::default(), webhook, changed }
+        let (book, roster, started) = (Mutex::default(), Mutex::default(), Instant::now());
+        Self { book, roster, started, webhook, changed }
     }
 
     /// How many rules fire.
@@ -54,6 +59,19 @@ impl Alerts {
     /// Which rules fire, by name.
     pub(crate) fn firing(&self) -> impl IntoIterator<Item = (&'static str, bool)> + use<> {
         self.book.lock().firing()
+    }
+
+    /// The nodes that are missed at this moment.
+    pub(crate) fn lost(&self, nodes: &Nodes) -> Vec<Node> {
+        // Whoever asks may do so between two looks.
+        let _seen = self.missing(nodes);
+        self.roster.lock().lost()
+    }
+
+    /// Who is missing in the cluster, where there is one.
+    fn missing(&self, nodes: &Nodes) -> Seen {
+        let Some(view) = nodes.view() else { return Seen::Nothing };
+        self.roster.lock().take(&view, |name| nodes.has_left(name), self.started.elapsed())
     }
 
     /// Everything as it is shown.
@@ -84,12 +102,11 @@ pub(crate) fn start(shared: &Arc<Shared>) {
 
 async fn watch(shared: &Arc<Shared>) {
     let start = Instant::now();
-    let (mut lookout, mut roster) = (Lookout::default(), Roster::default());
-    let mut counting = None;
+    let (mut lookout, mut counting) = (Lookout::default(), None);
     loop {
         let interval = shared.live().config.alerts.interval;
         let mut read = look(shared, &mut counting).await;
-        read.nodes = nodes(shared, &mut roster, start.elapsed());
+        read.nodes = shared.alerts.missing(&shared.nodes);
         let since_start = start.elapsed();
         let events = {
             let current = shared.live();
@@ -142,14 +159,6 @@ async fn look(shared: &Arc<Shared>, counting: &mut Option<Counting>) -> Read {
         Err(_late) => None,
     };
     Read { pulse, worst, undecided, room, nodes: Seen::Unknown }
-}
-
-/// Who is missing in the cluster, where there is one.
-fn nodes(shared: &Shared, roster: &mut Roster, now: Duration) -> Seen {
-    match shared.nodes.view() {
-        None => Seen::Nothing,
-        Some(view) => roster.take(&view, |name| shared.nodes.has_left(name), now),
-    }
 }
 
 fn tell(shared: &Shared, event: &Event) {

@@ -29,8 +29,10 @@ pub(crate) struct Event {
 pub(crate) enum EventKind {
     /// A node registered.
     Joined,
-    /// A node left, or was lost.
+    /// A node left in order.
     Left,
+    /// A node is gone without a word.
+    Lost,
     /// A node assigns slots from now on.
     Leader,
     /// Slots have other owners.
@@ -43,6 +45,7 @@ impl EventKind {
         match self {
             Self::Joined => "joined",
             Self::Left => "left",
+            Self::Lost => "lost",
             Self::Leader => "leader",
             Self::Slots => "slots",
         }
@@ -62,8 +65,17 @@ impl History {
         self.events.iter().rev()
     }
 
-    /// The cluster looks like this now.
-    pub(crate) fn see(&mut self, view: Arc<ClusterView>, at: Timestamp) {
+    /// The cluster looks like this now; `left` tells of a node whether it said that it leaves.
+    pub(crate) fn see(
+        &mut self,
+        view: Arc<ClusterView>,
+        left: impl Fn(&str) -> bool,
+        at: Timestamp,
+    ) {
+        if view.nodes.is_empty() {
+            // This node itself knows nothing for now.
+            return;
+        }
         let before = self.seen.replace(Arc::clone(&view)).unwrap_or_default();
         let missing = |there: &ClusterView, name: &Arc<str>| {
             there.nodes.iter().all(|node| node.name != *name)
@@ -72,7 +84,8 @@ impl History {
             self.add(at, EventKind::Joined, Some(&node.name), 0);
         }
         for node in before.nodes.iter().filter(|node| missing(&view, &node.name)) {
-            self.add(at, EventKind::Left, Some(&node.name), 0);
+            let kind = if left(&node.name) { EventKind::Left } else { EventKind::Lost };
+            self.add(at, kind, Some(&node.name), 0);
         }
         if view.leader != before.leader && view.leader.is_some() {
             self.add(at, EventKind::Leader, view.leader.as_ref(), 0);
@@ -141,6 +154,11 @@ mod tests {
         })
     }
 
+    /// Only `a` says when it leaves.
+    fn left(name: &str) -> bool {
+        name == "a"
+    }
+
     fn told(history: &History) -> Vec<String> {
         let tell = |event: &Event| {
             let node = event.node.as_deref().unwrap_or("-");
@@ -152,15 +170,16 @@ mod tests {
     #[test]
     fn what_differs_is_told_the_newest_first() {
         let mut history = History::default();
-        history.see(view(&["a"], Some("a"), &[Some("a"), None]), at(1));
-        history.see(view(&["a"], Some("a"), &[Some("a"), Some("a")]), at(2));
+        history.see(view(&["a"], Some("a"), &[Some("a"), None]), left, at(1));
+        history.see(view(&["a"], Some("a"), &[Some("a"), Some("a")]), left, at(2));
         assert_eq!(told(&history), ["slots - 2", "leader a 0", "joined a 0"]);
-        history.see(view(&["b"], None, &[None, None]), at(300));
-        history.see(view(&["b"], Some("b"), &[Some("b"), None]), at(301));
+        history.see(view(&["b"], None, &[None, None]), left, at(300));
+        history.see(view(&["b"], Some("b"), &[Some("b"), None]), left, at(301));
         let newest = ["slots - 1", "leader b 0", "left a 0", "joined b 0"];
         assert_eq!(told(&history)[..4], newest);
+        history.see(Arc::default(), left, at(301));
         let same = view(&["b"], Some("b"), &[Some("b"), None]);
-        history.see(same, at(302));
+        history.see(same, left, at(302));
         assert_eq!(history.events.len(), 7, "nothing has changed");
     }
 
@@ -169,9 +188,9 @@ mod tests {
         let mut history = History::default();
         for round in 0..KEPT {
             let name = format!("n{round}");
-            history.see(view(&[&name], None, &[]), at(1));
+            history.see(view(&[&name], None, &[]), left, at(1));
         }
         assert_eq!(history.events.len(), KEPT);
-        assert_eq!(told(&history)[0], format!("left n{} 0", KEPT - 2));
+        assert_eq!(told(&history)[0], format!("lost n{} 0", KEPT - 2));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Nodes {
     standing: Standing,
     history: Arc<Mutex<History>>,
     /// Who said last that they leave.
-    left: Mutex<VecDeque<Arc<str>>>,
+    left: Arc<Mutex<VecDeque<Arc<str>>>>,
     /// How this node speaks with others, where there may be some.
     #[cfg(feature = "cluster")]
     pub(crate) link: Option<crate::backend::Link>,
@@ -69,7 +69,7 @@ impl Nodes {
             memory: None,
             standing,
             history: Arc::default(),
-            left: Mutex::default(),
+            left: Arc::default(),
             #[cfg(feature = "cluster")]
             link: None,
         }
@@ -84,7 +84,7 @@ impl Nodes {
         link: Option<crate::backend::Link>,
     ) -> Self {
         let memory: Arc<dyn Fn() -> Memory + Send + Sync> = Arc::new(memory);
-        let (memory, history, left) = (Some(memory), Arc::default(), Mutex::default());
+        let (memory, history, left) = (Some(memory), Arc::default(), Arc::default());
         Self { coordinator, shared: true, name, memory, standing, history, left, link }
     }
 
@@ -94,9 +94,11 @@ impl Nodes {
             return;
         }
         let (seen, history) = (Arc::downgrade(&self.coordinator), Arc::downgrade(&self.history));
+        let left = Arc::clone(&self.left);
         let look = move || {
             if let Some((coordinator, history)) = seen.upgrade().zip(history.upgrade()) {
-                history.lock().see(coordinator.view(), now());
+                let has_left = |name: &str| is_among(&left.lock(), name);
+                history.lock().see(coordinator.view(), has_left, now());
             }
         };
         look();
@@ -141,7 +143,7 @@ impl Nodes {
 
     /// Whether that node said that it leaves.
     pub(crate) fn has_left(&self, name: &str) -> bool {
-        self.left.lock().iter().any(|left| &**left == name)
+        is_among(&self.left.lock(), name)
     }
 
     /// That node leaves, in order.
@@ -189,4 +191,8 @@ impl Nodes {
     pub(crate) async fn resize(&self, slots: u32) -> Result<(), CoordinatorError> {
         self.coordinator.resize(slots).await
     }
+}
+
+fn is_among(names: &VecDeque<Arc<str>>, name: &str) -> bool {
+    names.iter().any(|known| &**known == name)
 }

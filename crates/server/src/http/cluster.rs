@@ -85,6 +85,7 @@ fn single(shared: &Shared, with_slots: bool) -> ClusterView {
         node: ALONE.to_owned(),
         leader: Some(ALONE.to_owned()),
         nodes: vec![node],
+        lost: Vec::new(),
         slots: SlotsView { total: 1, wanted: 1, unowned: 0, moving: 0, retired: 0 },
         assignment: with_slots.then(|| vec![only]),
         memory: None,
@@ -113,14 +114,14 @@ fn several(shared: &Shared, seen: &ports::ClusterView, with_slots: bool) -> Clus
         slots.moving += u64::from(slot.next.is_some());
         slots.retired += u64::from(slot.slot >= seen.slots_wanted);
     }
-    let node = |node: &ports::Node| {
+    let node = |state: &'static str, node: &ports::Node| {
         let (held, term) = owned.get(&*node.name).copied().unwrap_or_default();
         NodeView {
             id: node.name.to_string(),
             address: node.address.to_string(),
             version: node.version.to_string(),
             started_at: node.since.to_string(),
-            state: "up",
+            state,
             slots: held,
             term,
         }
@@ -136,7 +137,8 @@ fn several(shared: &Shared, seen: &ports::ClusterView, with_slots: bool) -> Clus
         mode: shared.nodes.mode(),
         node: shared.nodes.name().as_ref().map(text).unwrap_or_default(),
         leader: seen.leader.as_ref().map(text),
-        nodes: seen.nodes.iter().map(node).collect(),
+        nodes: seen.nodes.iter().map(|of| node("up", of)).collect(),
+        lost: shared.alerts.lost(&shared.nodes).iter().map(|of| node("lost", of)).collect(),
         slots,
         assignment: with_slots.then(|| seen.slots.iter().map(assigned).collect()),
         memory: shared.nodes.memory().map(memory),
