@@ -644,6 +644,18 @@ export const en = {
     webhookNever: 'configured, nothing sent yet',
     webhookNone: 'not configured',
     off: 'off',
+    about: {
+      pending_backlog: 'messages that wait for their due time',
+      oldest_overdue: 'how long the oldest message that is due waits to be delivered',
+      lateness_p99: 'how late all but one in a hundred messages of the last minute were delivered',
+      success_rate: 'share of attempts of groups that ended in an ack',
+      attempts: 'failed attempts of one message',
+      dead_letter_growth: 'messages that became dead letters',
+      undecided_transactions: 'transactions that nobody has decided for a long time',
+      node_lost: 'nodes that went without leaving, or slots without an owner',
+      disk_space: 'free space on the disk of the data',
+      clock_step: 'steps of the wall clock',
+    },
   },
   audit: {
     title: 'Audit',

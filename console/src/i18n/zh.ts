@@ -646,6 +646,18 @@ export const zh: Words = {
     webhookNever: '已配置，尚未发送',
     webhookNone: '未配置',
     off: '关闭',
+    about: {
+      pending_backlog: '等待到期的消息数',
+      oldest_overdue: '已到期的最旧消息等待投递的时间',
+      lateness_p99: '最近一分钟内，除百分之一外的消息最多晚投递多久',
+      success_rate: '消费组的尝试中以确认结束的比例',
+      attempts: '一条消息失败的尝试次数',
+      dead_letter_growth: '成为死信的消息数',
+      undecided_transactions: '长时间无人决定的事务数',
+      node_lost: '未正常离开的节点数，或无主的槽位数',
+      disk_space: '数据所在磁盘的剩余空间',
+      clock_step: '系统时钟跳变的次数',
+    },
   },
   audit: {
     title: '审计',
