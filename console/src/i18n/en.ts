@@ -288,6 +288,7 @@ export const en = {
     find: 'Id or own id',
     findHint: 'Shows this one message',
     dueFrom: 'Due from',
+    sentBy: 'Sent by app',
     dueTo: 'Due before',
     remaining: 'left',
     version: 'Version',

@@ -290,6 +290,7 @@ export const zh: Words = {
     find: '编号或自定义编号',
     findHint: '只显示这一条消息',
     dueFrom: '到期从',
+    sentBy: '发送的应用',
     dueTo: '到期早于',
     remaining: '剩余',
     version: '版本',
