@@ -80,8 +80,10 @@ export PUNCTUAL_BIN="${PUNCTUAL_BIN:-$target/debug/punctual}"
 
 cd "$tests"
 files=("$@")
-[ "${#files[@]}" -gt 0 ] || files=(*.test.mjs)
-rm -f screenshots/failed-*.png
+if [ "${#files[@]}" -eq 0 ]; then
+    files=(*.test.mjs)
+    rm -f screenshots/failed-*.png
+fi
 counted="$(mktemp)"
 trap 'rm -f "$counted"' EXIT
 code=0

@@ -40,6 +40,8 @@ fi
 # Kafka clients of other people, and librdkafka with its tests; those whose language is not there are left out.
 "$(dirname "$0")/clients/kafka/kafka.sh" --install ||
     missing+=("what scripts/clients/kafka needs: Python 3 with venv and pip, Node.js with npm, Java 17 with Maven, Go, make")
+# What the console is tried with. Where it cannot be had its tests are left out, and fail in CI.
+"$(dirname "$0")/console-browser.sh" --install || { code=$?; [ "$code" -eq 3 ] || exit "$code"; }
 # What a cluster runs on. Where one cannot be had the tests that need it are left out, and fail in CI.
 "$(dirname "$0")/services" install || { code=$?; [ "$code" -eq 3 ] || exit "$code"; }
 # Clients of other people, for gRPC and Dubbo; those whose language is not there are left out.

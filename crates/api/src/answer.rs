@@ -119,6 +119,8 @@ pub struct Content<'a> {
     pub max_attempts: Option<u16>,
     /// What becomes of it if it falls due while the broker is down.
     pub catch_up: Option<CatchUp<'a>>,
+    /// The key of the app that sent it.
+    pub app: Option<&'a str>,
     /// The body.
     pub body: &'a [u8],
 }
@@ -154,6 +156,9 @@ impl Content<'_> {
         }
         if let Some(catch_up) = &self.catch_up {
             map.serialize_entry("catch_up", catch_up)?;
+        }
+        if let Some(app) = self.app {
+            map.serialize_entry("app", app)?;
         }
         Ok(())
     }

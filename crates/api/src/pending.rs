@@ -84,6 +84,8 @@ pub struct PendingFilter<'a> {
     pub key_prefix: Option<Bytes>,
     /// In this state.
     pub state: Option<Cow<'a, str>>,
+    /// Sent by the app of this key.
+    pub app: Option<Cow<'a, str>>,
 }
 
 impl<'a> PendingFilter<'a> {
@@ -100,6 +102,7 @@ impl<'a> PendingFilter<'a> {
                 .take_bytes("key_prefix")
                 .map(|prefix| Bytes::copy_from_slice(&prefix)),
             state: parameters.take("state")?,
+            app: parameters.take("app")?,
         })
     }
 
@@ -112,6 +115,7 @@ impl<'a> PendingFilter<'a> {
             key: fields.take_key()?,
             key_prefix: prefix.map(|text| Bytes::copy_from_slice(text.as_bytes())),
             state: fields.take_string("state")?,
+            app: fields.take_string("app")?,
         };
         fields.end()?;
         Ok(filter)

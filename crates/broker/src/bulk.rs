@@ -200,6 +200,7 @@ impl Bulk {
             || filter.to.is_some()
             || filter.key.is_some()
             || filter.key_prefix.is_some()
+            || filter.sender.is_some()
             || filter.state == Some(State::Paused);
         if !narrow && !self.all {
             return Err(BulkError::EmptyFilter);

@@ -21,7 +21,7 @@ use punctual_model::{
 use crate::broker::Broker;
 use crate::group::TTL_HEADER;
 use crate::lookup::{Report, due_of};
-use crate::place::{ASKING_HEADERS, Placing, check_headers};
+use crate::place::{ASKING_HEADERS, Placing, SENDER_HEADER, check_headers};
 use crate::schedule::{Invalid, When};
 use crate::series::cancel_orders;
 use crate::time::Now;
@@ -265,12 +265,15 @@ impl Change {
         }
         if let Some(headers) = &self.headers {
             check_headers(headers)?;
-            // What it asked for when it was sent still counts, unless it asks anew.
+            // What it asked for when it was sent still counts, unless it asks anew; and who sent it
+            // is not changed by whoever edits it.
             message.headers.retain(|header| {
-                ASKING_HEADERS.contains(&header.name.as_str())
-                    && headers.iter().all(|new| new.name != header.name)
+                header.name == SENDER_HEADER
+                    || ASKING_HEADERS.contains(&header.name.as_str())
+                        && headers.iter().all(|new| new.name != header.name)
             });
-            message.headers.splice(0..0, headers.iter().cloned());
+            let given = headers.iter().filter(|header| header.name != SENDER_HEADER);
+            message.headers.splice(0..0, given.cloned());
         }
         if let Some(ttl) = self.ttl {
             message.headers.retain(|header| header.name != TTL_HEADER);

@@ -12,11 +12,16 @@ use punctual_model::{
 };
 
 use crate::broker::Broker;
+use crate::place::SENDER_HEADER;
 
 /// The header in which a delivered message carries the name that its sender gave it.
 pub const OWN_ID_HEADER: &str = "punctual-own-id";
 /// The header in which a delivered message carries the series it is an occurrence of.
 pub const SERIES_HEADER: &str = "punctual-series";
+
+/// Messages that are looked at together for those of one sender, and how often a page may look.
+const LOOK_MESSAGES: usize = 1000;
+const LOOKS_MAX: usize = 50;
 
 /// What is known of a message.
 #[derive(Clone, Debug)]
@@ -112,6 +117,14 @@ pub(crate) fn due_of(entry: &PendingEntry) -> Timestamp {
     }
 }
 
+/// The app that sent a message, where the broker has noted it.
+#[must_use]
+pub fn sender_of(message: &Message) -> Option<&str> {
+    let mut headers = message.headers.iter().rev();
+    let header = headers.find(|header| header.name == SENDER_HEADER)?;
+    std::str::from_utf8(&header.value).ok()
+}
+
 /// The last header of that name; the broker puts its own behind those of the sender.
 fn header<'a>(delivered: &'a Delivered, name: &str) -> Option<&'a str> {
     let headers = &delivered.message.headers;
@@ -132,6 +145,8 @@ pub struct Filter {
     pub key_prefix: Option<Bytes>,
     /// In this state; scheduled ones where nothing is said.
     pub state: Option<State>,
+    /// Sent by this app.
+    pub sender: Option<Arc<str>>,
 }
 
 impl Filter {
@@ -156,6 +171,11 @@ impl Filter {
                 .key_prefix
                 .as_ref()
                 .is_none_or(|prefix| key.is_some_and(|key| key.starts_with(prefix)))
+            && self.is_sent_by(entry)
+    }
+
+    fn is_sent_by(&self, entry: &PendingEntry) -> bool {
+        self.sender.as_deref().is_none_or(|wanted| sender_of(&entry.message) == Some(wanted))
     }
 
     /// Where to look: parked messages do not stand at their due time.
@@ -242,10 +262,39 @@ impl<T: Timeline> Broker<T> {
         let Some(query) = filter.query(topic, after, limit) else {
             return Ok(PendingPage::default());
         };
+        if filter.sender.is_some() {
+            return self.scheduled_by(filter, query).await;
+        }
         let mut page = self.shared.timeline.pending(query).await?;
         if filter.wanted() != State::Scheduled {
             page.entries.retain(|entry| filter.is_in_window(entry));
         }
         Ok(page)
+    }
+
+    /// The same for one sender. No store knows who sent what, so it takes a bounded number of looks.
+    async fn scheduled_by(
+        &self,
+        filter: &Filter,
+        mut query: PendingQuery,
+    ) -> Result<PendingPage, StoreError> {
+        let limit = query.limit;
+        query.limit = limit.max(LOOK_MESSAGES);
+        let mut found = PendingPage::default();
+        for _ in 0..LOOKS_MAX {
+            let page = self.shared.timeline.pending(query.clone()).await?;
+            let fits = page.entries.into_iter().filter(|entry| filter.matches(entry));
+            found.entries.extend(fits);
+            found.next = page.next;
+            if found.entries.len() > limit {
+                found.entries.truncate(limit);
+                found.next = found.entries.last().map(|last| last.key);
+            }
+            match found.next {
+                Some(next) if found.entries.len() < limit => query.after = Some(next),
+                _ => break,
+            }
+        }
+        Ok(found)
     }
 }

@@ -25,6 +25,10 @@ use crate::time::Now;
 /// The header that says what becomes of a message that fell due while the broker was down.
 pub const CATCH_UP_HEADER: &str = "punctual-catch-up";
 
+/// The header that says who sent a message. Only the broker writes it: what a sender calls so is left
+/// out.
+pub const SENDER_HEADER: &str = "punctual-app";
+
 /// Headers by which a message asks for something; an edit of its headers leaves them.
 pub(crate) const ASKING_HEADERS: [&str; 3] = [TTL_HEADER, ATTEMPTS_HEADER, CATCH_UP_HEADER];
 
@@ -255,13 +259,15 @@ fn own_id(request: &Request) -> Option<OwnId> {
 /// The message with headers for what was asked for beside it. A header of the sender's own counts
 /// where nothing else was asked for.
 fn stamped(request: Request, default_ttl: Option<Span>) -> Message {
-    let Request { mut message, ttl, max_attempts, catch_up, .. } = request;
+    let Request { mut message, ttl, max_attempts, catch_up, sender, .. } = request;
+    message.headers.retain(|header| header.name != SENDER_HEADER);
     let own = message.headers.iter().any(|header| header.name == TTL_HEADER);
     let ttl = ttl.or(if own { None } else { default_ttl });
     let asked = [
         ttl.map(|ttl| (TTL_HEADER, ttl.as_millis().to_string())),
         max_attempts.map(|attempts| (ATTEMPTS_HEADER, attempts.to_string())),
         catch_up.map(|catch_up| (CATCH_UP_HEADER, catch_up_text(catch_up))),
+        sender.map(|sender| (SENDER_HEADER, sender.to_string())),
     ];
     let asked = asked.into_iter().flatten();
     message

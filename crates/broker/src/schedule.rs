@@ -40,6 +40,8 @@ pub struct Request {
     pub catch_up: Option<CatchUp>,
     /// Whether and when it comes round; then `when` is the first time, if it is not now.
     pub repeat: Option<Repeat>,
+    /// Who sends it, where that is known.
+    pub sender: Option<Arc<str>>,
 }
 
 impl Request {
@@ -56,6 +58,7 @@ impl Request {
             on_conflict: OnConflict::Reject,
             catch_up: None,
             repeat: None,
+            sender: None,
         }
     }
 }

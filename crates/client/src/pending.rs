@@ -200,6 +200,13 @@ impl Filter {
         self
     }
 
+    /// Sent by the app of this key.
+    #[must_use]
+    pub fn app(mut self, key: impl Into<String>) -> Self {
+        self.wire.app = Some(key.into());
+        self
+    }
+
     /// The paused ones instead.
     #[must_use]
     pub fn paused(mut self) -> Self {

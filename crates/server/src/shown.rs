@@ -6,7 +6,7 @@ use punctual_api::transaction::{CheckView, CheckedView};
 use punctual_broker::group::{ATTEMPTS_HEADER, TTL_HEADER};
 use punctual_broker::series::{Repeat, Rule, Series};
 use punctual_broker::transaction::Check;
-use punctual_broker::{CATCH_UP_HEADER, Report};
+use punctual_broker::{CATCH_UP_HEADER, Report, SENDER_HEADER, sender_of};
 use punctual_model::ports::PendingEntry;
 use punctual_model::{CatchUp, GroupName, Header, Message, Span, State, TopicName};
 
@@ -113,7 +113,9 @@ pub(crate) fn asked_by(message: &Message) -> (AskedBy, impl Iterator<Item = &Hea
             *slot = Some(place);
         }
     }
-    let own = move |(place, _): &(usize, &Header)| !taken.contains(&Some(*place));
+    let own = move |(place, header): &(usize, &Header)| {
+        !taken.contains(&Some(*place)) && header.name != SENDER_HEADER
+    };
     (asked, message.headers.iter().enumerate().filter(own).map(|(_, header)| header))
 }
 
@@ -129,6 +131,7 @@ pub(crate) fn content(message: &Message) -> Content<'_> {
         ttl: asked.ttl.map(|ttl| ttl.to_string()),
         max_attempts: asked.max_attempts,
         catch_up: asked.catch_up.map(catch_up_view),
+        app: sender_of(message),
         body: &message.body,
     }
 }

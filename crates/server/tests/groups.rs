@@ -67,6 +67,31 @@ fn a_new_group_starts_where_it_says() {
 }
 
 #[test]
+fn a_list_says_how_far_groups_are_when_asked() {
+    let server = Server::start();
+    server.put(GROUP, "");
+    server.put("/v1/topics/orders/groups/other", "");
+    for _ in 0..3 {
+        server.send("orders", &json!({"body": "x"}));
+    }
+    let taken = server.receive(GROUP, &json!({"max": 1, "wait": "20s"}));
+    assert_eq!(taken.len(), 1);
+    let alone = server.get(GROUP).json();
+    assert_eq!(alone["in_flight"], 1);
+    for list in ["/v1/groups", "/v1/topics/orders/groups"] {
+        let plain = server.get(list).json();
+        assert_eq!(plain["groups"][0]["lag"], Value::Null, "{list}");
+        let page = server.get(&format!("{list}?standing=true")).json();
+        for figure in ["lag", "in_flight", "retrying", "dead", "oldest_unacked", "partitions"] {
+            assert_eq!(page["groups"][0][figure], alone[figure], "{list} {figure}");
+        }
+        assert_eq!(page["groups"][1]["in_flight"], 0, "{list}");
+    }
+    let refused = server.get("/v1/groups?standing=maybe");
+    assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_parameter"));
+}
+
+#[test]
 fn groups_are_listed_by_topic_and_name() {
     let server = Server::start();
     for (topic, group) in [("b", "y"), ("a", "z"), ("b", "x"), ("a", "w")] {

@@ -51,6 +51,22 @@ fn a_client_that_trusts_the_authority_is_served() {
 }
 
 #[test]
+fn the_session_of_a_browser_travels_encrypted_only() {
+    let token = "admin.only-for-this-test-0123456789";
+    let (authority, _files, server) =
+        served(&[("auth.enabled", "true"), ("auth.admin_token", token)]);
+    let mut tls = Client::trusting(&authority).connect(server.address).expect("it agrees");
+    let asked = json!({"token": token}).to_string();
+    let answer = ask(&mut tls, "POST", "/v1/session", &asked).expect("an answer");
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let line = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
+    let cookie = line.expect("a cookie");
+    for attribute in ["Secure", "HttpOnly", "SameSite=Strict"] {
+        assert!(cookie.split("; ").any(|one| one == attribute), "{attribute}: {cookie}");
+    }
+}
+
+#[test]
 fn a_client_that_trusts_somebody_else_goes_away() {
     let (authority, _files, server) = served(&[]);
     let stranger = Client::trusting(&Authority::new());

@@ -101,6 +101,20 @@ impl<'a> Parameters<'a> {
             })
     }
 
+    /// Takes `true` or `false`; what is not there is false.
+    ///
+    /// # Errors
+    /// A [`Problem`] for anything else.
+    pub fn take_truth(&mut self, name: &str) -> Result<bool, Problem> {
+        match self.take(name)?.as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => {
+                Err(Problem::new(Code::InvalidParameter, format!("{name} is true or false")))
+            }
+        }
+    }
+
     /// Nothing else may be left.
     ///
     /// # Errors

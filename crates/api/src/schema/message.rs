@@ -222,6 +222,7 @@ pub(super) fn with_answered(shape: Schema) -> Schema {
         .may("ttl", span())
         .may("max_attempts", count())
         .may("catch_up", named("CatchUp"))
+        .may("app", text().about("The key of the app that sent it."))
         .may("body", text().about("The body where it is text; JSON that was sent is its text."))
         .may("body_base64", base64())
 }

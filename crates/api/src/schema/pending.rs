@@ -36,6 +36,7 @@ fn filter() -> Schema {
         .can("key", text())
         .can("key_base64", base64())
         .can("key_prefix", text())
+        .can("app", text().about("The key of the app that sent them."))
         .can("state", word(["scheduled", "paused"]).about("One that can be changed like that."))
         .closed()
         .at_most_one(&["key", "key_base64"])
@@ -49,7 +50,7 @@ fn bulk(bounds: &Bounds) -> Schema {
         .can("all", truth().about("Really all; needed where the filter says nothing."))
         .can("dry_run", truth().about("Only count them."))
         .can("wait", span_asked(0, bounds.wait).about("How long the answer may wait for the end."))
-        .all_or("filter", &["from", "to", "key", "key_base64", "key_prefix"])
+        .all_or("filter", &["from", "to", "key", "key_base64", "key_prefix", "app"])
         .example(json!({"filter": {"key_prefix": "customer-"}, "dry_run": true}))
 }
 

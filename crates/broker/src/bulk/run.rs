@@ -111,6 +111,7 @@ impl<T: Timeline> Runner<'_, T> {
             ("to", filter.to.map(|to| to.to_string())),
             ("key", filter.key.as_ref().map(text)),
             ("key_prefix", filter.key_prefix.as_ref().map(text)),
+            ("app", filter.sender.as_deref().map(str::to_owned)),
             ("messages", filter.state.map(|state| state.word().to_owned())),
         ];
         let asked = asked.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));

@@ -121,6 +121,9 @@ pub(crate) struct PendingFilter {
     /// Only messages with a key that begins so
     #[arg(long, value_name = "TEXT")]
     pub(crate) key_prefix: Option<String>,
+    /// Only messages that the app of this key has sent
+    #[arg(long, value_name = "KEY")]
+    pub(crate) app: Option<String>,
     /// Messages in this state
     #[arg(long, value_parser = ["scheduled", "paused"])]
     pub(crate) state: Option<String>,

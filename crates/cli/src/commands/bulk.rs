@@ -71,12 +71,13 @@ impl Session {
 }
 
 fn filter_of(filter: PendingFilter) -> Value {
-    let PendingFilter { from, to, key, key_prefix, state } = filter;
+    let PendingFilter { from, to, key, key_prefix, app, state } = filter;
     present([
         ("from", from),
         ("to", to),
         ("key", key),
         ("key_prefix", key_prefix),
+        ("app", app),
         ("state", state),
     ])
     .into()

@@ -78,6 +78,7 @@ impl Session {
             ("to", filter.to.as_deref()),
             ("key", filter.key.as_deref()),
             ("key_prefix", filter.key_prefix.as_deref()),
+            ("app", filter.app.as_deref()),
             ("state", filter.state.as_deref()),
         ];
         let is_filtered = parameters.iter().any(|(_, value)| value.is_some());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use punctual_api::{Code, Problem};
+use punctual_broker::Request;
 use punctual_model::{GroupName, TopicName};
 
 use crate::access::Permission;
@@ -134,6 +135,14 @@ impl Caller {
         match self {
             Self::App(known) if !known.app.stands() => Err(unauthenticated()),
             Self::App(_) | Self::Local | Self::Nobody => Ok(()),
+        }
+    }
+
+    /// Notes on messages who sends them.
+    pub(crate) fn sign<'a>(&self, requests: impl IntoIterator<Item = &'a mut Request>) {
+        if let Self::App(known) = self {
+            let key = known.app.key();
+            requests.into_iter().for_each(|request| request.sender = Some(key.text()));
         }
     }
 

@@ -53,6 +53,11 @@ impl AppKey {
         &self.0
     }
 
+    /// The same, to be kept.
+    pub(crate) fn text(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+
     /// Whether it is that of the built-in app.
     pub(crate) fn is_admin(&self) -> bool {
         &*self.0 == ADMIN

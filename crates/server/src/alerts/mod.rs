@@ -15,5 +15,5 @@ mod webhook;
 mod watch;
 
 pub(crate) use self::rules::{COUNT, Kind, RULES, Rule, Unit};
-pub(crate) use self::watch::{Alerts, node, start};
+pub(crate) use self::watch::{Alerts, start};
 pub(crate) use self::webhook::Told;

@@ -28,8 +28,6 @@ use crate::tasks::BrokenOff;
 
 /// How long a store may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where one machine has everything.
-const ALONE: &str = "single";
 
 /// The alerts, for whoever looks at them.
 pub(crate) struct Alerts {
@@ -74,11 +72,6 @@ impl Alerts {
         self.book.lock().note(event);
         self.webhook.tell(&news).await
     }
-}
-
-/// The name of this machine, for whoever is told.
-pub(crate) fn node(shared: &Shared) -> String {
-    shared.nodes.name().map_or_else(|| ALONE.to_owned(), |name| name.to_string())
 }
 
 /// Watches, and tells, until the tasks are asked to stop.
@@ -167,5 +160,5 @@ fn tell(shared: &Shared, event: &Event) {
         "firing" => warn!(rule, value, threshold, unit, detail, "an alert is firing"),
         _ => info!(rule, value, threshold, unit, detail, "an alert is resolved"),
     }
-    shared.alerts.webhook.put(event.notice(node(shared)));
+    shared.alerts.webhook.put(event.notice(shared.nodes.told_name()));
 }

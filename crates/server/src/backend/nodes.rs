@@ -56,6 +56,9 @@ impl fmt::Debug for Nodes {
     }
 }
 
+/// The only node, where one machine has everything; also what that is called.
+pub(crate) const ALONE: &str = "single";
+
 impl Nodes {
     /// One machine that has everything.
     pub(crate) fn single(standing: Standing) -> Self {
@@ -113,6 +116,16 @@ impl Nodes {
     /// The name under which this node is known at the moment.
     pub(crate) fn name(&self) -> Option<Arc<str>> {
         (self.name)()
+    }
+
+    /// The same for whoever is told, also where there is no other.
+    pub(crate) fn told_name(&self) -> String {
+        self.name().map_or_else(|| ALONE.to_owned(), |name| name.to_string())
+    }
+
+    /// Whether one machine has everything, in a word.
+    pub(crate) fn mode(&self) -> &'static str {
+        if self.shared { "cluster" } else { ALONE }
     }
 
     /// What this node has in memory of a timeline that is shared.

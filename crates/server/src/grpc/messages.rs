@@ -147,6 +147,7 @@ pub(crate) async fn list(
         key: request.key,
         key_prefix: request.key_prefix,
         state,
+        sender: request.app.map(Into::into),
     };
     let (limit, after) = (limit(request.limit)?, cursor(&request.cursor)?);
     let topic = known(&asked.shared, &name)?;

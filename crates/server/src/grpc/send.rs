@@ -94,10 +94,11 @@ impl Started {
 pub(crate) async fn accept(
     asked: Asked,
     topic: &str,
-    requests: Vec<Request>,
+    mut requests: Vec<Request>,
 ) -> Result<Accepted, Problem> {
     let begun = Instant::now();
     let topic = asked.topic(topic)?;
+    asked.caller().sign(&mut requests);
     let sending = Sending::of(&requests);
     let charged = asked.caller().charge(sending.cost)?;
     let accepted = asked.shared.broker.schedule(&topic, requests).await;

@@ -1,10 +1,10 @@
 //! Messages, groups of them and transactions, as the contract shows them.
 
 use bytes::Bytes;
-use punctual_broker::Report;
 use punctual_broker::group::Leased;
 use punctual_broker::series::{Repeat, Rule, Series};
 use punctual_broker::transaction::{Check, Transaction, TransactionState};
+use punctual_broker::{Report, sender_of};
 use punctual_model::ports::{Delivered, PendingEntry};
 use punctual_model::{CatchUp, CheckPolicy, Message, State, TopicName};
 use punctual_proto::v1;
@@ -23,6 +23,7 @@ struct Content {
     ttl: Option<prost_types::Duration>,
     max_attempts: Option<u32>,
     catch_up: Option<v1::CatchUp>,
+    app: Option<String>,
 }
 
 fn content(message: &Message) -> Content {
@@ -38,6 +39,7 @@ fn content(message: &Message) -> Content {
         ttl: asked.ttl.map(duration),
         max_attempts: asked.max_attempts.map(u32::from),
         catch_up: asked.catch_up.map(catch_up),
+        app: sender_of(message).map(str::to_owned),
     }
 }
 
@@ -73,6 +75,7 @@ fn with_content(message: Option<&Message>) -> v1::Message {
         ttl: content.ttl,
         max_attempts: content.max_attempts,
         catch_up: content.catch_up,
+        app: content.app,
         ..v1::Message::default()
     }
 }

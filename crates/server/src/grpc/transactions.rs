@@ -74,7 +74,10 @@ impl Ask for Prepare {
     }
 }
 
-pub(crate) async fn prepare(asked: Asked, request: Prepare) -> Result<v1::Transaction, Problem> {
+pub(crate) async fn prepare(
+    asked: Asked,
+    mut request: Prepare,
+) -> Result<v1::Transaction, Problem> {
     let group = group_name(&request.producer_group)?;
     asked.require(Target::Anything)?;
     for (index, half) in request.messages.iter().enumerate() {
@@ -89,6 +92,7 @@ pub(crate) async fn prepare(asked: Asked, request: Prepare) -> Result<v1::Transa
     }
     let topics: Vec<_> = request.messages.iter().map(|half| half.topic.clone()).collect();
     let check = request.check.as_ref().map(written_policy).transpose()?;
+    asked.caller().sign(request.messages.iter_mut().map(|half| &mut half.request));
     let cost = Cost::of(request.messages.iter().map(|half| &half.request.message));
     let charged = asked.caller().charge(cost)?;
     let preparation = Preparation {

@@ -5,7 +5,7 @@ use punctual_api::Problem;
 use punctual_api::alert::TestedView;
 use punctual_api::request::Parameters;
 
-use crate::alerts::{Told, node};
+use crate::alerts::Told;
 use crate::http::audit;
 use crate::http::call::Call;
 use crate::http::reply::{Reply, json, large_json};
@@ -20,7 +20,8 @@ pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
 pub(crate) async fn test(call: Call) -> Result<Reply, Problem> {
     Parameters::read(call.query())?.end()?;
     let shared = &call.shared;
-    let work = async { Ok(shared.alerts.test(shared.broker.now(), node(shared)).await) };
+    let work =
+        async { Ok(shared.alerts.test(shared.broker.now(), shared.nodes.told_name()).await) };
     let what = ("alerts_test", None);
     let told = audit::taken_down(shared, call.asker(), what, Vec::new(), work).await?;
     let tested = match told {

@@ -34,6 +34,7 @@ pub(crate) fn to_request(message: NewMessage<'_>) -> Result<Request, Problem> {
         },
         catch_up,
         repeat,
+        sender: None,
         message: to_message(message),
     })
 }

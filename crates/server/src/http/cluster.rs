@@ -11,27 +11,20 @@ use punctual_api::{Code, Problem};
 use punctual_model::limits::JSON_DEPTH_MAX;
 use punctual_model::ports::{self, CoordinatorError};
 
-use crate::backend::{Event, Memory};
+use crate::backend::{ALONE, Event, Memory};
 use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::call::Call;
 use crate::http::reply::{Reply, large_json};
 use crate::http::shared::Shared;
 
-/// Where one machine has everything, nothing is divided.
-const SINGLE: &str = "single";
-const CLUSTER: &str = "cluster";
 /// Largest request about the cluster.
 const REQUEST_BYTES_MAX: usize = 1 << 10;
 
 /// `GET /v1/cluster`
 pub(crate) async fn show(call: Call) -> Result<Reply, Problem> {
     let mut parameters = Parameters::read(call.query())?;
-    let with_slots = match parameters.take("slots")?.as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(Problem::new(Code::InvalidField, "slots is true or false")),
-    };
+    let with_slots = parameters.take_truth("slots")?;
     parameters.end()?;
     large_json(&call.shared, &view(&call.shared, with_slots))
 }
@@ -78,7 +71,7 @@ fn view(shared: &Shared, with_slots: bool) -> ClusterView {
 fn single(shared: &Shared, with_slots: bool) -> ClusterView {
     let address = shared.address.get().copied();
     let node = NodeView {
-        id: SINGLE.to_owned(),
+        id: ALONE.to_owned(),
         address: address.unwrap_or(shared.live().config.http.listen).to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: shared.started.0.to_string(),
@@ -86,11 +79,11 @@ fn single(shared: &Shared, with_slots: bool) -> ClusterView {
         slots: 1,
         term: 1,
     };
-    let only = AssignedView { slot: 0, owner: Some(SINGLE.to_owned()), term: 1, next: None };
+    let only = AssignedView { slot: 0, owner: Some(ALONE.to_owned()), term: 1, next: None };
     ClusterView {
-        mode: SINGLE,
-        node: SINGLE.to_owned(),
-        leader: Some(SINGLE.to_owned()),
+        mode: shared.nodes.mode(),
+        node: ALONE.to_owned(),
+        leader: Some(ALONE.to_owned()),
         nodes: vec![node],
         slots: SlotsView { total: 1, wanted: 1, unowned: 0, moving: 0, retired: 0 },
         assignment: with_slots.then(|| vec![only]),
@@ -140,7 +133,7 @@ fn several(shared: &Shared, seen: &ports::ClusterView, with_slots: bool) -> Clus
         next: slot.next.as_ref().map(text),
     };
     ClusterView {
-        mode: CLUSTER,
+        mode: shared.nodes.mode(),
         node: shared.nodes.name().as_ref().map(text).unwrap_or_default(),
         leader: seen.leader.as_ref().map(text),
         nodes: seen.nodes.iter().map(node).collect(),

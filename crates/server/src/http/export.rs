@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use http::header::HeaderValue;
+use punctual_api::answer::Content;
 use punctual_api::request::Parameters;
 use punctual_api::transfer::{ExportEnd, ExportLine};
 use punctual_api::{Code, Problem};
@@ -237,7 +238,9 @@ fn write_line(text: &mut Vec<u8>, line: &ExportLine<'_>) {
 }
 
 fn message_line(report: &Report) -> ExportLine<'_> {
+    // Whoever imports it is its sender there.
     let content = report.message.as_ref().map(content).unwrap_or_default();
+    let content = Content { app: None, ..content };
     let partition = report.id.partition;
     let follows = follows(&report.topic, content.key, partition);
     ExportLine {
@@ -278,7 +281,7 @@ fn series_line<'a>(topic: &Topic, entry: &'a PendingEntry, series: &'a Series) -
             .map(Partition::get),
         version: entry.version(),
         repeat: Some(repeat),
-        content: content(&series.message),
+        content: Content { app: None, ..content(&series.message) },
     }
 }
 

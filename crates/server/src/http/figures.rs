@@ -19,7 +19,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::access::{Caller, Permission, Target};
-use crate::alerts;
 use crate::http::call::Call;
 use crate::http::receive_stream::{EVENTS, turn};
 use crate::http::reply::{Cut, Piece, Reply, written_for};
@@ -146,7 +145,7 @@ impl Looks {
         }
         LiveView {
             now: shared.broker.now().to_string(),
-            node: alerts::node(shared),
+            node: shared.nodes.told_name(),
             topic_count: *topics,
             group_count: count(lags.len()),
             app_count: count(shared.gate.count()),

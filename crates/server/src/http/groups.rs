@@ -66,6 +66,7 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let cursor = parameters.take("cursor")?;
     let after = cursor.map(|cursor| read_cursor(&cursor).ok_or(Code::InvalidCursor)).transpose()?;
     let part = take_part(&mut parameters)?;
+    let with_standing = parameters.take_truth("standing")?;
     parameters.end()?;
     if let Some(topic) = &topic {
         let known = call.shared.broker.topics().by_name(topic);
@@ -73,8 +74,37 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     }
     let wanted = (topic.as_ref(), &part);
     let (shown, next) = visible(&call.shared, call.caller(), wanted, (after, limit));
-    let groups = shown.iter().map(|(topic, group)| view(topic, group, None)).collect();
-    large_json(&call.shared, &GroupList { groups, next })
+    let now = call.shared.broker.now();
+    let mut standings = vec![];
+    if with_standing {
+        standings = standings_of(&call.shared, &shown).await?;
+    }
+    let standings = standings.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    let groups = shown.iter().zip(standings).map(|((topic, group), standing)| {
+        view(topic, group, standing.map(|standing| standing_view(standing, now)))
+    });
+    large_json(&call.shared, &GroupList { groups: groups.collect(), next })
+}
+
+/// How far each of these groups is; nothing for one that has gone meanwhile.
+async fn standings_of(
+    shared: &Shared,
+    groups: &[(TopicName, Arc<Group>)],
+) -> Result<Vec<Option<GroupStanding>>, Problem> {
+    let Consuming::Here = shared.consuming() else {
+        return Ok(vec![]);
+    };
+    let consumers = shared.broker.consumers();
+    let found: Vec<Option<Consumer>> =
+        groups.iter().map(|(topic, group)| consumers.find(topic, &group.name).ok()).collect();
+    blocking(shared, move || {
+        let standing = |consumer: Option<Consumer>| match consumer?.standing() {
+            Err(GroupError::NotFound | GroupError::TopicNotFound) => None,
+            standing => Some(standing),
+        };
+        found.into_iter().map(|consumer| standing(consumer).transpose()).collect()
+    })
+    .await
 }
 
 /// The groups behind that one that the caller may see, of one topic or of all and with that in their

@@ -149,6 +149,7 @@ impl<'a> Import<'a> {
         } else {
             self.ease_round(&mut request);
         }
+        self.caller.sign([&mut request]);
         Ok(Arrived { line, request, remaining })
     }
 

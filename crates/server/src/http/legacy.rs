@@ -47,7 +47,8 @@ async fn sent(call: Call) -> Result<Reply, Problem> {
     let topic = topic(&asked.topic)?;
     caller.require(Permission::Send, Target::Topic(&topic))?;
     let own_id = asked.message.id.as_deref().map(str::to_owned);
-    let request = to_request(asked.message)?;
+    let mut request = to_request(asked.message)?;
+    caller.sign([&mut request]);
     drop(held);
     let charged = caller.charge(Cost::of([&request.message]))?;
     let answers = shared.broker.schedule(&topic, vec![request]).await;

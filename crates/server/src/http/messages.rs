@@ -63,7 +63,8 @@ pub(crate) async fn schedule(call: Call) -> Result<Reply, Problem> {
         Requests::One(request) => {
             schedule_one(&call.shared, &caller, &topic, *request, begun).await
         }
-        Requests::Many(requests) => {
+        Requests::Many(mut requests) => {
+            caller.sign(&mut requests);
             let sending = Sending::of(&requests);
             let charged = caller.charge(sending.cost)?;
             let answers = call.shared.broker.schedule(&topic, requests).await;
@@ -101,9 +102,10 @@ async fn schedule_one(
     shared: &Shared,
     caller: &Caller,
     topic: &TopicName,
-    request: Request,
+    mut request: Request,
     begun: Instant,
 ) -> Result<Reply, Problem> {
+    caller.sign([&mut request]);
     let charged = caller.charge(Cost::of([&request.message]))?;
     let answers = shared.broker.schedule(topic, vec![request]).await;
     let answers = answers.map_err(|error| of_schedule(error, false))?;

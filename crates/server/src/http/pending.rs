@@ -53,6 +53,7 @@ pub(crate) fn filter(written: PendingFilter<'_>) -> Result<Filter, Problem> {
         key: written.key,
         key_prefix: written.key_prefix,
         state: state.transpose()?,
+        sender: written.app.as_deref().map(Into::into),
     })
 }
 

@@ -216,7 +216,9 @@ impl Sender {
         let mut most = requests.len();
         while let Some(rest) = requests.get(answers.len()..).filter(|rest| !rest.is_empty()) {
             let together = rest.get(..together(rest, most)).unwrap_or(rest);
-            match self.shared.broker.schedule(&self.topic, together.to_vec()).await {
+            let mut signed = together.to_vec();
+            self.caller.sign(&mut signed);
+            match self.shared.broker.schedule(&self.topic, signed).await {
                 Ok(sent) => {
                     charged.stored_part(Sending::of(together).new_ones(&sent));
                     answers.extend(sent.into_iter().map(Ok));

@@ -77,7 +77,7 @@ fn view(shared: &Shared, signed_in: Option<SignedIn>) -> SessionView {
         permissions,
         expires_at: signed_in.as_ref().map(|signed_in| signed_in.until.to_string()),
         csrf: signed_in.map(|signed_in| signed_in.proof),
-        mode: if shared.nodes.view().is_some() { "cluster" } else { "single" },
+        mode: shared.nodes.mode(),
         outlet: match shared.consuming() {
             Consuming::Here => "log",
             Consuming::Kafka => "kafka",

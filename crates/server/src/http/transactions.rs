@@ -46,7 +46,7 @@ pub(crate) async fn prepare(call: Call) -> Result<Reply, Problem> {
     let limit = SizeLimit { bytes: JSON_BYTES_MAX, code: Code::RequestTooLarge };
     let caller = call.caller().clone();
     let held = body::take(&call.shared, call.body, limit).await?;
-    let preparation = if held.bytes.len() <= JSON_BYTES_INLINE {
+    let mut preparation = if held.bytes.len() <= JSON_BYTES_INLINE {
         read(&call.shared, &held.bytes)
     } else {
         let (json, shared) = (held.bytes.clone(), Arc::clone(&call.shared));
@@ -56,6 +56,7 @@ pub(crate) async fn prepare(call: Call) -> Result<Reply, Problem> {
         let target = Target::Group(&half.topic, &preparation.producer_group);
         caller.require(Permission::Send, target).map_err(|problem| problem.at(index))?;
     }
+    caller.sign(preparation.messages.iter_mut().map(|half| &mut half.request));
     let cost = Cost::of(preparation.messages.iter().map(|half| &half.request.message));
     let charged = caller.charge(cost)?;
     let topics: Vec<TopicName> =

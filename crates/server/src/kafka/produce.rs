@@ -273,7 +273,8 @@ async fn begin(
     let charged = charge(call, cost, split.taken.len() as u64, pause)?;
     let stamped = terms.restamps.then_some(terms.now);
     stamped.into_iter().for_each(|millis| split.restamp(millis));
-    let Split { batch, stays, taken, cancels } = split;
+    let Split { batch, stays, mut taken, cancels } = split;
+    call.caller.sign(taken.iter_mut().map(|(_, request)| request));
     let topic = Arc::clone(topic);
     let stored = Cost { messages: stays + taken.len() as u64, ..cost };
     let produce = Produce { topic, partition, batch, stays, taken, cancels };

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tracing::{error, info, warn};
 
 use crate::access::AppIdentity;
+use crate::backend::ALONE;
 use crate::tasks::Tasks;
 use crate::trends::counts::{MessageCounts, SentCounts, Tally};
 use crate::trends::files::TrendFiles;
@@ -29,9 +30,6 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Points that may wait to be written: those of a day.
 const UNWRITTEN_MAX: usize = 144;
-
-/// The name of a machine that is no node of a cluster.
-pub(crate) const ALONE: &str = "single";
 
 /// Where figures are kept, and what is there.
 pub(crate) struct Kept {

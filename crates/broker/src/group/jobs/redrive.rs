@@ -12,6 +12,7 @@ use crate::bounds::InForce;
 use crate::group::TTL_HEADER;
 use crate::group::dead::{DeadFilter, DeadLetter, DeadList};
 use crate::group::history::History;
+use crate::place::SENDER_HEADER;
 use crate::schedule::Invalid;
 
 /// Which dead letters to send again, and how.
@@ -63,7 +64,9 @@ impl Edit {
             message.body = body.clone();
         }
         if let Some(headers) = &self.headers {
-            message.headers.clone_from(headers);
+            message.headers.retain(|header| header.name == SENDER_HEADER);
+            let given = headers.iter().filter(|header| header.name != SENDER_HEADER);
+            message.headers.splice(0..0, given.cloned());
         }
         if let Some(key) = &self.key {
             message.key.clone_from(key);

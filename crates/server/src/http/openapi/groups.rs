@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use punctual_api::Code;
-use punctual_api::schema::{integer, named, span_asked, text};
+use punctual_api::schema::{integer, named, span_asked, text, truth};
 
 use super::Numbers;
 use super::described::{CONTENT, Described, QUERY, RECORD, STORE, WHEN, WINDOW};
@@ -82,7 +82,12 @@ pub(super) fn retry() -> Described {
 
 pub(super) fn list(numbers: &Numbers) -> Described {
     let described = numbers.name_query(Described::new(TAG, "List groups, by topic and name"));
-    numbers.group_page(described).ok("One page.", "GroupPage").refused(&[Code::TopicNotFound])
+    numbers
+        .group_page(described)
+        .query("standing", truth().about("Whether to say how far each is."))
+        .ok("One page.", "GroupPage")
+        .refused(&[Code::TopicNotFound])
+        .refused(STORE)
 }
 
 pub(super) fn get() -> Described {

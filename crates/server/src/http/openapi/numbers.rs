@@ -130,6 +130,7 @@ impl Numbers {
             .query("key", text())
             .query("key_base64", base64())
             .query("key_prefix", text())
+            .query("app", text().about("The key of the app that sent them."))
             .query("state", word(["scheduled", "paused"]))
     }
 

@@ -79,7 +79,7 @@ fn own_meaning(name: &str, value: Option<&[u8]>) -> Means {
         "cancel" => Means::Cancel,
         "max-attempts" | "catch-up" => Means::Kept,
         "due" | "own-id" | "series" | "null" | "attempts" | "first-error" | "last-error"
-        | "reason" => Means::Stamp,
+        | "reason" | "app" => Means::Stamp,
         name if name.starts_with("origin-") => Means::Stamp,
         _ => Means::Unknown,
     }
