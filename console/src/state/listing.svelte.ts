@@ -133,6 +133,7 @@ export class Listing<T> {
     this.loading = true
     if (how !== 'once') this.stopped = false
     if (how === 'anew') this.answers = this.hits = 0
+    if (how === 'on') this.searching = true
     const { limit = 50, isFiltered = () => false } = this.options
     const enough = isFiltered() ? limit : 1
     let rows = how === 'on' ? this.rows : []
