@@ -150,6 +150,7 @@ export const en = {
     forecastText: 'Pending messages by due time',
     hour: '1 h',
     day: '24 h',
+    threeDays: '3 d',
     week: '7 d',
     within: '{n} within {range}',
     later: '{n} later',

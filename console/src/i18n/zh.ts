@@ -152,6 +152,7 @@ export const zh: Words = {
     forecastText: '按到期时间统计的待投递消息',
     hour: '1 小时',
     day: '24 小时',
+    threeDays: '3 天',
     week: '7 天',
     within: '{range} 内 {n}',
     later: '更晚 {n}',
