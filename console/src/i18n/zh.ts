@@ -154,7 +154,7 @@ export const zh: Words = {
     day: '24 小时',
     threeDays: '3 天',
     week: '7 天',
-    within: '{range} 内 {n}',
+    within: '{range}内 {n}',
     later: '更晚 {n}',
     paused: '暂停 {n}',
     largest: '最大的主题',
