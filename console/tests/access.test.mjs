@@ -121,12 +121,38 @@ test('an app is disabled, enabled and deleted', () =>
     assert.equal((await server.api.ask('GET', '/v1/apps/leaving')).status, 404);
   }));
 
+test('what an app sent is found from its page, and each message tells who sent it', () =>
+  signedIn({}, async (page) => {
+    const made = await server.api.post('/v1/apps', { key: 'till', permissions: [{ topics: 'orders', verbs: ['send'] }] });
+    const sent = await server.api.as(made.token).post('/v1/topics/orders/messages', { body: 'from the till', delay: '9h' });
+    await open(page, server, 'apps/till');
+    await page.getByTestId('app-pending').click();
+    await field(page, 'Topic').fill('orders');
+    await page.keyboard.press('Enter');
+    await item(page, sent.id).waitFor();
+    assert.equal(await page.getByTestId('row-message').count(), 1, 'those of others are not shown');
+    assert.equal(await field(page, 'Sent by app').inputValue(), 'till');
+
+    await button(page, 'Pause all').click();
+    await dialog(page).getByText('1 messages match').waitFor();
+    await page.keyboard.press('Escape');
+    await dialog(page).waitFor({ state: 'detached' });
+
+    await item(page, sent.id).getByTestId('open-message').click();
+    await page.getByTestId('message-app').getByRole('link', { name: 'till' }).click();
+    await page.getByRole('heading', { level: 1, name: 'till' }).waitFor();
+  }));
+
 test('every rule of the alerts is shown, and a test leaves its mark', () =>
   signedIn({}, async (page) => {
     const { rules, history } = await server.api.get('/v1/alerts');
     assert.ok(rules.length >= 10);
     await visit(page, server, 'alerts');
-    for (const rule of rules) await page.getByTestId('alert-table').locator(`[data-row=${rule.name}]`).waitFor();
+    for (const rule of rules) await item(page, rule.name).filter({ hasText: rule.about }).first().waitFor();
+    await field(page, 'Language').selectOption({ label: '中文' });
+    const shown = await page.getByTestId('alert-table').innerText();
+    for (const rule of rules) assert.ok(!shown.includes(rule.about), rule.name);
+    await field(page, '语言').selectOption({ label: 'English' });
     await button(page, 'Send a test').click();
     await button(dialog(page), 'Send a test').click();
     await told(page, 'No webhook is configured');

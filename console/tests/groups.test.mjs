@@ -20,11 +20,15 @@ after(() => Promise.all([browser?.close(), server?.stop()]));
 test('the standing of each group is shown', () =>
   inPage(browser, server, {}, async (page) => {
     const group = await server.api.get('/v1/topics/orders/groups/billing');
+    const single = [];
+    page.on('request', (request) => /\/groups\/./.test(request.url()) && single.push(request.url()));
     await visit(page, server, 'groups');
-    await item(page, 'orders/billing').waitFor();
+    const line = await item(page, 'orders/billing').innerText();
+    assert.deepEqual(line.split(/\s+/).slice(2, 6).map(Number), [group.lag, group.in_flight, group.retrying, group.dead], line);
     await field(page, 'Name contains').fill('ledg');
     await item(page, 'payments/ledger').waitFor();
     await item(page, 'orders/billing').waitFor({ state: 'detached' });
+    assert.deepEqual(single, [], 'the list tells all of them');
     await visit(page, server, 'group');
     for (const [name, count] of [['lag', group.lag], ['in-flight', group.in_flight], ['retrying', group.retrying], ['dead', group.dead]]) {
       await page.getByTestId(`group-${name}`).filter({ hasText: new RegExp(`\\b${count}\\b`) }).waitFor();

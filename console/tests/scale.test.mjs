@@ -88,6 +88,34 @@ test('among very many pending messages each is found', (t) =>
     await screenshot(page, 'scale-pending', 'light');
   }));
 
+test('a search says how far it is, is stopped and goes on, and is not begun again by the clock', () =>
+  inPage(browser, server, {}, async (page) => {
+    let [asked, release] = [0, () => {}];
+    let held = new Promise((resolve) => (release = resolve));
+    await page.route(/\/scheduled\?.*key=nobody/, async (route) => {
+      asked += 1;
+      if (asked > 1) await held;
+      await route.continue().catch(() => {});
+    });
+    const progress = page.getByTestId('search-progress');
+    await open(page, server, 'pending?topic=reminders&key=nobody');
+    await progress.filter({ hasText: /Still searching\. Searched up to .*20\d\d/ }).waitFor();
+    await button(page, 'Stop').click();
+    await progress.filter({ hasText: 'Search stopped. Searched up to' }).waitFor();
+    assert.equal(await page.getByTestId('empty').count(), 0, 'nobody knows yet that there is nothing');
+    await button(page, 'Go on').click();
+    release();
+    await page.getByTestId('empty').filter({ hasText: 'Nothing matches' }).waitFor();
+    const before = asked;
+    assert.ok(before > 2, `${before} answers`);
+    // Longer than it takes a list to be loaded again.
+    await page.waitForTimeout(6000);
+    assert.equal(asked, before);
+    await button(page, 'Search again').click();
+    await settled(page);
+    assert.ok(asked > before);
+  }));
+
 test('the overview is there at once, with all of it', (t) =>
   inPage(browser, server, {}, async (page) => {
     await timed(t, 'the first figure', async () => {

@@ -7,10 +7,14 @@ import type { ListAsked } from './topics'
 const at = (topic: string, group: string, ...more: string[]) =>
   path('topics', topic, 'groups', group, ...more)
 
+/** What tells a group from all others. */
+export const nameOf = (group: { topic: string; name: string }) => `${group.topic}/${group.name}`
+
+/** Groups with how far they are. */
 export const listGroups = (asked: ListAsked, signal?: AbortSignal) =>
-  get<GroupPage>('groups', { ...asked }, signal)
+  get<GroupPage>('groups', { ...asked, standing: true }, signal)
 export const listGroupsOf = (topic: string, asked: ListAsked, signal?: AbortSignal) =>
-  get<GroupPage>(path('topics', topic, 'groups'), { ...asked }, signal)
+  get<GroupPage>(path('topics', topic, 'groups'), { ...asked, standing: true }, signal)
 export const readGroup = (topic: string, group: string, signal?: AbortSignal) =>
   get<Group>(at(topic, group), {}, signal)
 export const createGroup = (topic: string, group: string, settings: object) =>

@@ -122,8 +122,3 @@ export function problemFrom(error: unknown): Problem {
   if (error instanceof ApiError) return error.problem
   return { title: 'Unexpected', detail: String(error), code: 'console', status: 0 }
 }
-
-/** Whether this server does not have the call at all. */
-export function isMissingCall(problem: Problem | null): boolean {
-  return problem !== null && (problem.status === 404 || problem.status === 405 || problem.status === 501)
-}

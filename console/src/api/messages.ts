@@ -11,6 +11,9 @@ export interface PageAsked {
 export const listPending = (topic: string, filter: PendingFilter, page: PageAsked, signal?: AbortSignal) =>
   get<MessagePage>(path('topics', topic, 'scheduled'), { ...filter, ...page }, signal)
 
+/** The due time that a list has come to; a cursor begins with it, in hexadecimal milliseconds. */
+export const dueOf = (cursor: string) => Number.parseInt(cursor, 16)
+
 /** By the id that the server gave, or by an own id where the topic is known. */
 export const readMessage = (topic: string | null, id: string, signal?: AbortSignal) =>
   get<Message>(where(topic, id), {}, signal)

@@ -53,7 +53,7 @@ export interface Live {
   dead_letters: number
   topic_count: number
   group_count: number
-  app_count?: number
+  app_count: number
   totals: Totals
   rates: Totals
   lateness: Latency
@@ -72,7 +72,7 @@ export interface Stats {
   virtual: boolean
   topic_count: number
   group_count: number
-  app_count?: number
+  app_count: number
   pending: number
   lag: number
   in_flight: number
@@ -261,10 +261,10 @@ export interface Group {
   paused: boolean
   push: { url: string; secret_set: boolean; concurrency: number; timeout: string } | null
   dead_topic: string
-  lag?: number
-  in_flight?: number
-  retrying?: number
-  dead?: number
+  lag: number
+  in_flight: number
+  retrying: number
+  dead: number
   oldest_unacked?: string | null
   oldest_unacked_age?: string | null
   partitions?: { partition: number; cursor: number; end: number; lag: number }[]
@@ -392,7 +392,7 @@ export interface Cluster {
   slots: { total: number; wanted: number; unowned: number; moving: number; retired: number }
   assignment?: { slot: number; owner: string | null; term: number; next: string | null }[]
   memory?: { slots: number; entries: number; bytes: number; frontier: string | null }
-  history?: { at: string; event: string; node: string | null; slots: number }[]
+  history: { at: string; event: string; node: string | null; slots: number }[]
 }
 
 export interface AlertRule {

@@ -38,11 +38,21 @@ export class Resource<T> {
   }
 }
 
-/** Calls now and then every `ms` while the page is visible, until the returned function is called. */
-export function every(ms: number, work: () => void): () => void {
-  work()
+/**
+ * Calls now and then every `ms` while the page is visible, until the returned function is called. Work that takes
+ * longer is waited for: a slow answer would otherwise always be overtaken by the next question.
+ */
+export function every(ms: number, work: () => Promise<unknown>): () => void {
+  let busy = false
+  const turn = async () => {
+    if (busy) return
+    busy = true
+    await work()
+    busy = false
+  }
+  void turn()
   const timer = setInterval(() => {
-    if (!document.hidden) work()
+    if (!document.hidden) void turn()
   }, ms)
   return () => clearInterval(timer)
 }

@@ -31,6 +31,7 @@ parts! {
     pages_look_right_in_both_themes_and_languages: "appearance",
     it_costs_little: "budget",
     many_messages_are_changed_at_once: "bulk",
+    a_cluster_is_seen_as_one: "cluster",
     dead_letters_are_seen_edited_and_driven_back: "dead",
     transactions_series_and_alerts_are_seen_and_decided: "decisions",
     groups_are_seen_and_changed: "groups",
@@ -42,6 +43,7 @@ parts! {
     very_many_topics_and_messages_are_no_trouble: "scale",
     foreign_pages_achieve_nothing: "security",
     topics_are_seen_made_and_changed: "topics",
+    totals_are_what_happened: "totals",
 }
 
 /// Runs the tests of one file, each of which starts its own servers.
