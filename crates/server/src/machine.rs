@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
+use tokio::time::Instant;
 
 /// What the system counts processor time in: the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -180,5 +181,16 @@ mod tests {
         let bytes = file_bytes(directory.path());
         assert!((10_000..1 << 20).contains(&bytes), "{bytes}");
         assert_eq!(file_bytes(&directory.path().join("missing")), 0);
+    }
+
+    #[test]
+    fn a_size_is_remembered_for_a_while() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let size = FileBytes::below(directory.path().to_path_buf());
+        assert_eq!(size.read(), 0);
+        fs::write(directory.path().join("a"), [1; 5000]).unwrap();
+        assert_eq!(size.read(), 0, "nobody looks again so soon");
+        let long_ago = size.known.lock().take();
+        assert!(long_ago.is_some() && size.read() >= 5000);
     }
 }
