@@ -12,6 +12,14 @@ const KNOWN_MS = 45_000;
 /** A lease, a moment to share out the slots, and the look of a page every five seconds. */
 const MOVED_MS = 45_000;
 const TALL = { ...WIDE, height: 1500 };
+/** Pages of which pictures are taken, by their place. */
+const PICTURED = {
+  overview: '',
+  nodes: 'nodes',
+  topics: 'topics',
+  topic: 'topics/orders',
+  'in-kafka': 'topics/orders?tab=messages',
+};
 
 let browser, cluster, lacking;
 let one, two, three;
@@ -154,7 +162,7 @@ inCluster('a message is found, moved and cancelled through any node', {}, async 
 
 for (const colorScheme of ['light', 'dark']) {
   inCluster(`the pages hold their shape, ${colorScheme}`, { colorScheme }, async (page) => {
-    for (const [name, place] of [['overview', ''], ['nodes', 'nodes'], ['topics', 'topics'], ['topic', 'topics/orders'], ['in-kafka', 'topics/orders?tab=messages']]) {
+    for (const [name, place] of Object.entries(PICTURED)) {
       await open(page, two, place);
       await settled(page);
       if (name === 'nodes') await at(page, 'slots-show').click();

@@ -258,7 +258,6 @@ export const en = {
     deliveredAt: 'Delivered',
     noDelivered: 'No messages from here on',
     noDeliveredText: 'This partition has nothing at this offset. Messages appear when they have been delivered.',
-    kafkaOutlet: 'Delivered messages go to Kafka; they are not kept here.',
     inKafka: 'Messages are read from Kafka',
     inKafkaText: 'What is due goes to the topic of the same name in Kafka. Read it with any Kafka client:',
     sendText: 'Sends one message to {name}.',

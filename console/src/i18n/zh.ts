@@ -260,7 +260,6 @@ export const zh: Words = {
     deliveredAt: '投递时间',
     noDelivered: '此处之后没有消息',
     noDeliveredText: '这个分区在此位点没有消息。消息投递后会出现在这里。',
-    kafkaOutlet: '投递的消息发往 Kafka，不保留在这里。',
     inKafka: '消息从 Kafka 读取',
     inKafkaText: '到期的消息发往 Kafka 中同名的主题，用任何 Kafka 客户端读取：',
     sendText: '向 {name} 发送一条消息。',
