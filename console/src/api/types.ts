@@ -155,6 +155,8 @@ export interface Topic {
   check?: CheckPolicy | null
   paused: boolean
   pending?: number | null
+  /** Not there where only Kafka knows. */
+  backlog?: number
   totals?: TopicTotals
 }
 

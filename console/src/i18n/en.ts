@@ -185,6 +185,7 @@ export const en = {
     partitions: 'Partitions',
     retention: 'Retention',
     pending: 'Pending',
+    backlog: 'Backlog',
     perSecond: 'In /s',
     firedPerSecond: 'Out /s',
     scheduled: 'Scheduled',

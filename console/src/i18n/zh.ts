@@ -187,6 +187,7 @@ export const zh: Words = {
     partitions: '分区',
     retention: '保留时间',
     pending: '待投递',
+    backlog: '积压',
     perSecond: '入 /秒',
     firedPerSecond: '出 /秒',
     scheduled: '已安排',

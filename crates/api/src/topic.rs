@@ -281,6 +281,9 @@ pub struct TopicView {
     /// Number of pending messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<u64>,
+    /// How many messages wait for the group that is furthest behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backlog: Option<u64>,
     /// What was counted since it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub totals: Option<TopicTotalsView>,

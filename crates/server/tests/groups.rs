@@ -9,7 +9,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::Server;
+use support::{Server, wait_for};
 
 const GROUP: &str = "/v1/topics/orders/groups/billing";
 
@@ -76,8 +76,16 @@ fn a_list_says_how_far_groups_are_when_asked() {
     }
     let taken = server.receive(GROUP, &json!({"max": 1, "wait": "20s"}));
     assert_eq!(taken.len(), 1);
-    let alone = server.get(GROUP).json();
+    let alone = wait_for("all three to be delivered", || {
+        Some(server.get(GROUP).json()).filter(|group| group["lag"] == 3)
+    });
     assert_eq!(alone["in_flight"], 1);
+    for topic in [
+        server.get("/v1/topics/orders").json(),
+        server.get("/v1/topics").json()["topics"][0].clone(),
+    ] {
+        assert_eq!(topic["backlog"], 3, "{topic}");
+    }
     for list in ["/v1/groups", "/v1/topics/orders/groups"] {
         let plain = server.get(list).json();
         assert_eq!(plain["groups"][0]["lag"], Value::Null, "{list}");

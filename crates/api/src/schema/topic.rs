@@ -97,6 +97,7 @@ fn topic() -> Schema {
             "pending",
             count().about("How many messages are pending; only where one is asked for."),
         )
+        .may("backlog", count().about("How many wait for the group that is furthest behind."))
         .may("totals", totals().about("What was counted since it was made."))
 }
 

@@ -142,6 +142,7 @@ pub(crate) fn view(topic: &Topic, pending: Option<u64>) -> TopicView {
         check: settings.check.map(|policy| policy_view(policy, None)),
         paused: settings.paused,
         pending,
+        backlog: None,
         totals: None,
     }
 }

@@ -14,6 +14,7 @@ use punctual_model::topic::TopicKind;
 use punctual_model::{TopicName, TopicSettings};
 
 use crate::access::{Permission, Target};
+use crate::consuming::Consuming;
 use crate::http::audit;
 use crate::http::body::take_json;
 use crate::http::call::Call;
@@ -59,13 +60,38 @@ pub(crate) async fn list(call: Call) -> Result<Reply, Problem> {
     let more = start + page.len() < all.len();
     let next = page.last().filter(|_| more).map(|topic| topic.name.to_string());
     let pending: HashMap<TopicName, u64> = call.shared.broker.stats().pending.into_iter().collect();
+    let backlogs = Backlogs::look(&call.shared).await?;
     let counted = |topic: &Arc<Topic>| {
         let totals = Some(totals(&call.shared, topic));
         let pending = pending.get(&topic.name).copied().unwrap_or(0);
-        TopicView { totals, ..view(topic, Some(pending)) }
+        TopicView { totals, backlog: backlogs.of(&topic.name), ..view(topic, Some(pending)) }
     };
     let topics = page.into_iter().map(counted).collect();
     large_json(&call.shared, &TopicList { topics, next })
+}
+
+/// How much waits for the groups of topics; nothing where only Kafka knows.
+struct Backlogs(Option<HashMap<TopicName, u64>>);
+
+impl Backlogs {
+    async fn look(shared: &Arc<Shared>) -> Result<Self, Problem> {
+        let Consuming::Here = shared.consuming() else {
+            return Ok(Self(None));
+        };
+        let consumers = shared.broker.consumers().clone();
+        let lags = shared.tasks.blocking(move || consumers.lags()).await.map_err(of_broken_off)?;
+        let mut behind = HashMap::new();
+        for group in lags {
+            let most: &mut u64 = behind.entry(group.topic).or_default();
+            *most = group.lag.max(*most);
+        }
+        Ok(Self(Some(behind)))
+    }
+
+    /// How many messages wait for the group of the topic that is furthest behind.
+    fn of(&self, topic: &TopicName) -> Option<u64> {
+        self.0.as_ref().map(|behind| behind.get(topic).copied().unwrap_or(0))
+    }
 }
 
 /// `GET /v1/topics/{topic}`
@@ -82,7 +108,8 @@ pub(crate) async fn get(call: Call) -> Result<Reply, Problem> {
     let pending =
         pending.into_iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count);
     let totals = Some(totals(&call.shared, &topic));
-    let view = TopicView { totals, ..view(&topic, Some(pending)) };
+    let backlog = Backlogs::look(&call.shared).await?.of(&name);
+    let view = TopicView { totals, backlog, ..view(&topic, Some(pending)) };
     Ok(etag::tagged(json(StatusCode::OK, &view), tag))
 }
 
