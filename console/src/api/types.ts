@@ -393,7 +393,7 @@ export interface Cluster {
   lost?: ClusterNode[]
   slots: { total: number; wanted: number; unowned: number; moving: number; retired: number }
   assignment?: { slot: number; owner: string | null; term: number; next: string | null }[]
-  memory?: { slots: number; entries: number; bytes: number; frontier: string | null }
+  memory: { slots: number; entries: number; bytes: number; frontier: string | null }
   history: { at: string; event: string; node: string | null; slots: number }[]
 }
 

@@ -239,9 +239,8 @@ pub struct ClusterView {
     /// Who has which, if that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignment: Option<Vec<AssignedView>>,
-    /// What the one that answers has in memory of a timeline that is shared.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<MemoryView>,
+    /// What the one that answers has in memory of the timeline.
+    pub memory: MemoryView,
     /// What became of it, as the one that answers has seen it since it was started; newest first.
     pub history: Vec<EventView>,
 }
@@ -272,16 +271,16 @@ pub struct AssignedView {
     pub next: Option<String>,
 }
 
-/// What a machine has in memory of a timeline that is shared.
+/// What a machine has in memory of the timeline.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemoryView {
     /// Slots that it works with.
     pub slots: u64,
-    /// Entries that are due soon.
+    /// Entries: those that came last, or in a cluster those that are due soon.
     pub entries: u64,
     /// Bytes of their messages.
     pub bytes: u64,
-    /// Everything due before this time is in memory, as RFC 3339; nothing without a slot.
+    /// Everything due before this time is in memory, as RFC 3339; in a cluster, with a slot.
     pub frontier: Option<String>,
 }
 

@@ -32,7 +32,7 @@ use self::listeners::Listeners;
 use crate::access::{AppFiles, Auth, Facts, FirstToken, Gate, TOKEN};
 use crate::alerts::{self, Alerts};
 use crate::audit::AuditRecord;
-use crate::backend::{Backend, Nodes, Store};
+use crate::backend::{Backend, Memory, Nodes, Store};
 #[cfg(feature = "cluster")]
 use crate::backend::{Outside, Way};
 #[cfg(feature = "cluster")]
@@ -337,12 +337,18 @@ fn open(given: Given, handle: &Handle) -> Result<Opened, ServeError> {
     // Only once it is known that the directory is a store, and nobody else's.
     let audit = Arc::new(AuditRecord::open(Arc::clone(&disk)).map_err(unusable)?);
     let options = options(config, &audit, watch);
+    let tables = Arc::downgrade(&engine);
     let (broker, backend) = start(config, options, (engine, clock), handle)?;
     let cluster = ClusterId::open(&*disk).map_err(unusable)?;
     let files = TrendFiles::open(Arc::clone(&disk)).map_err(unusable)?;
     let kept = Kept::of_machine(files, handle);
     let gate = gate(config, disk, &broker).map_err(unusable)?;
-    let nodes = Nodes::single(Box::new(|| Ok(())));
+    let memory = move || {
+        let size = tables.upgrade().map(|engine| engine.store().tables_size());
+        let (entries, bytes) = size.unwrap_or_default();
+        Memory { slots: 1, entries, bytes, frontier: None }
+    };
+    let nodes = Nodes::single(memory, Box::new(|| Ok(())));
     Ok(Opened { backend, nodes, broker, audit, gate, cluster, kept })
 }
 

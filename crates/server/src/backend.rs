@@ -25,7 +25,7 @@ pub(crate) use self::history::Event;
 pub(crate) use self::link::Link;
 #[cfg(feature = "cluster")]
 pub(crate) use self::nodes::Name;
-pub(crate) use self::nodes::{ALONE, Memory, Nodes};
+pub(crate) use self::nodes::{ALONE, Memory, Nodes, Teller};
 #[cfg(feature = "cluster")]
 pub(crate) use self::outside::{Outside, OutsideFigures, SharedStore};
 #[cfg(feature = "cluster")]

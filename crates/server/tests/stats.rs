@@ -80,6 +80,10 @@ fn one_machine_is_all_of_the_cluster() {
     assert_eq!(nodes[0]["slots"], cluster["slots"]["total"]);
     assert_eq!((&cluster["slots"]["unowned"], &nodes[0]["term"]), (&json!(0), &json!(1)));
     assert!(cluster["assignment"].is_null() && cluster["leader"] == cluster["node"], "{cluster}");
+    assert_eq!(cluster["memory"], json!({"slots": 1, "entries": 0, "bytes": 0, "frontier": null}));
+    server.send("orders", &json!({"body": "x", "delay": "1h"}));
+    let memory = &server.get("/v1/cluster").json()["memory"];
+    assert!(memory["entries"] == 1 && memory["bytes"].as_u64() > Some(1), "{memory}");
     let slots = server.get("/v1/cluster?slots=true").json();
     let only = json!([{"slot": 0, "owner": "single", "term": 1, "next": null}]);
     assert_eq!(slots["assignment"], only);

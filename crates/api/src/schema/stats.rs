@@ -144,6 +144,6 @@ fn cluster() -> Schema {
         .with("lost", list(node).about("Gone without having left, and not back yet."))
         .with("slots", counts(&["total", "wanted", "unowned", "moving", "retired"]))
         .may("assignment", list(assigned).about("Only if the query says `slots=true`."))
-        .may("memory", memory.about("What this machine has in memory of a shared timeline."))
+        .with("memory", memory.about("What this machine has in memory of the timeline."))
         .with("history", list(event).about("As this machine has seen it, newest first."))
 }

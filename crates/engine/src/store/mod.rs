@@ -249,6 +249,19 @@ impl Store {
         state.counts.iter().filter(|(_, n)| **n > 0).map(|(&topic, &n)| (topic, n)).collect()
     }
 
+    /// Entries in the tables, those that have ended lately among them, and the bytes they take.
+    #[must_use]
+    pub fn tables_size(&self) -> (usize, usize) {
+        let mut size = (0, 0);
+        for lane in Lane::ALL {
+            let state = self.tracks.of(lane).state.lock();
+            for tabled in std::iter::once(&state.active).chain(&state.frozen) {
+                size = (size.0 + tabled.table.len(), size.1 + tabled.table.bytes());
+            }
+        }
+        size
+    }
+
     /// The delay levels of topics that have none of their own.
     #[must_use]
     pub fn levels(&self) -> DelayLevels {

@@ -21,15 +21,18 @@ const LEFT_MAX: usize = 1000;
 /// Tells the name under which this node is known at the moment.
 pub(crate) type Name = Arc<dyn Fn() -> Option<Arc<str>> + Send + Sync>;
 
-/// What a node has in memory of a timeline that is shared.
+/// What a node has in memory of the timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) slots: usize,
     pub(crate) entries: usize,
     pub(crate) bytes: usize,
-    /// Everything due before it is in memory.
+    /// Everything due before it is in memory, where that is so.
     pub(crate) frontier: Option<Timestamp>,
 }
+
+/// Tells what a node has in memory.
+pub(crate) type Teller = Arc<dyn Fn() -> Memory + Send + Sync>;
 
 /// Why a node does not serve as it should, if it does not.
 pub(crate) type Standing = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -40,7 +43,7 @@ pub(crate) struct Nodes {
     /// Whether there may be others.
     shared: bool,
     name: Name,
-    memory: Option<Arc<dyn Fn() -> Memory + Send + Sync>>,
+    memory: Teller,
     standing: Standing,
     history: Arc<Mutex<History>>,
     /// Who said last that they leave.
@@ -61,12 +64,15 @@ pub(crate) const ALONE: &str = "single";
 
 impl Nodes {
     /// One machine that has everything.
-    pub(crate) fn single(standing: Standing) -> Self {
+    pub(crate) fn single(
+        memory: impl Fn() -> Memory + Send + Sync + 'static,
+        standing: Standing,
+    ) -> Self {
         Self {
             coordinator: Arc::new(Solo::default()),
             shared: false,
             name: Arc::new(|| None),
-            memory: None,
+            memory: Arc::new(memory),
             standing,
             history: Arc::default(),
             left: Arc::default(),
@@ -83,8 +89,7 @@ impl Nodes {
         standing: Standing,
         link: Option<crate::backend::Link>,
     ) -> Self {
-        let memory: Arc<dyn Fn() -> Memory + Send + Sync> = Arc::new(memory);
-        let (memory, history, left) = (Some(memory), Arc::default(), Arc::default());
+        let (memory, history, left) = (Arc::new(memory), Arc::default(), Arc::default());
         Self { coordinator, shared: true, name, memory, standing, history, left, link }
     }
 
@@ -130,15 +135,14 @@ impl Nodes {
         if self.shared { "cluster" } else { ALONE }
     }
 
-    /// What this node has in memory of a timeline that is shared.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        self.memory.as_ref().map(|memory| memory())
+    /// What this node has in memory of the timeline.
+    pub(crate) fn memory(&self) -> Memory {
+        (self.memory)()
     }
 
     /// Tells the same for as long as somebody wants to know.
-    pub(crate) fn memory_teller(&self) -> Box<dyn Fn() -> Option<Memory> + Send + Sync> {
-        let memory = self.memory.clone();
-        Box::new(move || memory.as_ref().map(|memory| memory()))
+    pub(crate) fn memory_teller(&self) -> Teller {
+        Arc::clone(&self.memory)
     }
 
     /// Whether that node said that it leaves.

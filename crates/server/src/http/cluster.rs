@@ -88,7 +88,7 @@ fn single(shared: &Shared, with_slots: bool) -> ClusterView {
         lost: Vec::new(),
         slots: SlotsView { total: 1, wanted: 1, unowned: 0, moving: 0, retired: 0 },
         assignment: with_slots.then(|| vec![only]),
-        memory: None,
+        memory: memory(shared.nodes.memory()),
         history: Vec::new(),
     }
 }
@@ -141,7 +141,7 @@ fn several(shared: &Shared, seen: &ports::ClusterView, with_slots: bool) -> Clus
         lost: shared.alerts.lost(&shared.nodes).iter().map(|of| node("lost", of)).collect(),
         slots,
         assignment: with_slots.then(|| seen.slots.iter().map(assigned).collect()),
-        memory: shared.nodes.memory().map(memory),
+        memory: memory(shared.nodes.memory()),
         history: shared.nodes.history().iter().map(event).collect(),
     }
 }

@@ -8,7 +8,7 @@ use punctual_model::{TopicKind, TopicName};
 
 use crate::access::Gate;
 use crate::app::Broker;
-use crate::backend::{Backend, Memory, Nodes};
+use crate::backend::{Backend, Nodes, Teller};
 use crate::config::Config;
 use crate::machine::{self, FileBytes};
 use crate::trends::counts::{MessageCounts, Spread, Tally};
@@ -20,8 +20,8 @@ pub(crate) struct Looking {
     pub(crate) broker: Broker,
     gate: Gate,
     backend: Backend,
-    /// What this node has in memory of a timeline that is shared.
-    memory: Box<dyn Fn() -> Option<Memory> + Send + Sync>,
+    /// What this node has in memory of the timeline.
+    memory: Teller,
     /// Where the data is, and how large.
     data: PathBuf,
     store_bytes: Arc<FileBytes>,
@@ -78,8 +78,8 @@ impl Looking {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let memory = (self.memory)();
         Gauges {
-            entries: memory.map(|memory| count(memory.entries)),
-            slots: Some(memory.map_or(1, |memory| count(memory.slots))),
+            entries: Some(count(memory.entries)),
+            slots: Some(count(memory.slots)),
             memory_bytes: machine::memory_bytes(),
             store_bytes: Some(self.store_bytes.read()),
             disk_free_bytes: machine::room(&self.data).map(|room| room.usable),
