@@ -4,7 +4,7 @@
 // oracle adds up what they must have brought about; it asks the broker for nothing. In the end every figure that the pages
 // show, and the sums of the trends, must equal it to the last message.
 //
-// Twenty thousand operations unless PUNCTUAL_CONSOLE_SCALE=1 asks for a million. PUNCTUAL_CONSOLE_SEED repeats a run.
+// Twenty thousand operations unless PUNCTUAL_CONSOLE_SCALE=1 asks for a million. PUNCTUAL_CONSOLE_SEED repeats the dice of a run.
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';

@@ -1,8 +1,9 @@
 // Everything that is done to messages, mixed at random, over the public interface.
 //
-// Each topic has a hand of its own that does one thing after the other with random numbers of its own, so what is
-// done does not depend on who is faster. Every answer is held to what the oracle expects of it. Where two answers are
-// right (a message is withdrawn at the moment it falls due), the oracle goes by the one that was given.
+// Each topic has a hand of its own that does one thing after the other, with random numbers of its own. How many messages
+// a group has to give at a moment is up to the broker, so a seed repeats the dice and not every step. Every answer is held
+// to what the oracle expects of it. Where two answers are right (a message is withdrawn at the moment it falls due), the
+// oracle goes by the one that was given.
 
 import assert from 'node:assert/strict';
 
