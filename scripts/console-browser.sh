@@ -5,8 +5,9 @@
 #   scripts/console-browser.sh [FILE...]      all tests, or those in these files of console/tests
 #
 # PUNCTUAL_BIN names the program; otherwise it is the workspace's debug build. With
-# PUNCTUAL_CONSOLE_SCALE=1 the test of scale takes ten million messages. The pictures it takes are in
-# console/tests/screenshots. The last line counts the tests as cargo does.
+# PUNCTUAL_CONSOLE_SCALE=1 the test of scale takes ten million messages, and that of totals a million
+# operations. The pictures that are taken are in console/tests/screenshots. The last line counts the
+# tests as cargo does.
 # Where there is no Node.js, or no Chromium and no way to install it, the exit code is 3.
 set -euo pipefail
 # It may be named from where the caller is.

@@ -3,13 +3,15 @@
 import { prefs } from '../state/prefs.svelte'
 
 const locale = () => (prefs.language === 'zh' ? 'zh-CN' : 'en-GB')
+/** In British English ten million are 10m, which reads as minutes. */
+const numeric = () => (prefs.language === 'zh' ? 'zh-CN' : 'en-US')
 
 const cache = new Map<string, Intl.NumberFormat>()
 
 function numbers(options: Intl.NumberFormatOptions): Intl.NumberFormat {
-  const name = locale() + JSON.stringify(options)
+  const name = numeric() + JSON.stringify(options)
   let found = cache.get(name)
-  if (!found) cache.set(name, (found = new Intl.NumberFormat(locale(), options)))
+  if (!found) cache.set(name, (found = new Intl.NumberFormat(numeric(), options)))
   return found
 }
 
