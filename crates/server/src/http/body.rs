@@ -193,8 +193,9 @@ impl Arriving {
             None => Box::new(Decoder::new(coding).map_err(of_malformed)?),
         };
         self.packed = data;
+        self.count(shared, decoder.memory_for(&self.packed))?;
         let piece = decoder.step(&mut self.packed, STEP_BYTES).map_err(of_malformed)?;
-        self.count(shared, &decoder)?;
+        self.count(shared, decoder.memory())?;
         self.decoder = Some(decoder);
         Ok(Some(Bytes::from(piece)).filter(|piece| !piece.is_empty()))
     }
@@ -207,8 +208,9 @@ impl Arriving {
             // Small steps in turn with everybody else. On a thread of its own it would be made there
             // and dropped here, and the allocator keeps what was made on so many threads.
             tokio::task::yield_now().await;
+            self.count(shared, decoder.memory_for(&self.packed))?;
             let piece = decoder.step(&mut self.packed, STEP_BYTES).map_err(of_malformed)?;
-            self.count(shared, &decoder)?;
+            self.count(shared, decoder.memory())?;
             self.decoder = Some(decoder);
             if !piece.is_empty() {
                 return Ok(Some(piece.into()));
@@ -218,8 +220,7 @@ impl Arriving {
     }
 
     /// What the decoder takes is held too.
-    fn count(&mut self, shared: &Shared, decoder: &Decoder) -> Result<(), Problem> {
-        let memory = decoder.memory();
+    fn count(&mut self, shared: &Shared, memory: usize) -> Result<(), Problem> {
         if memory > self.counted {
             let more = hold(shared, memory - self.counted)?;
             merge(&mut self.held, more);

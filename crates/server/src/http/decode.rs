@@ -14,6 +14,8 @@ use crate::http::coding::Coding;
 
 /// Largest window of zstd, as the power of two: 8 MiB, which every decoder is to have.
 const WINDOW_LOG_MAX: u32 = 23;
+/// What a decoder of zstd takes beside its window, about: its tables, and a block going in and out.
+const ZSTD_BYTES: usize = 512 << 10;
 /// Bytes given to gzip at once. Nothing grows by more than about a thousand times there.
 const FEED_BYTES: usize = 256;
 /// What a decoder of gzip takes, about.
@@ -70,6 +72,19 @@ impl Decoder {
         match &self.kind {
             Kind::Gzip(_) => GZIP_BYTES,
             Kind::Zstd { context, .. } => context.sizeof(),
+        }
+    }
+
+    /// Bytes that it will take itself for what is next, as far as that is known before it does.
+    pub(crate) fn memory_for(&self, input: &[u8]) -> usize {
+        let known = self.memory();
+        match &self.kind {
+            Kind::Zstd { frame_ended: true, .. } => {
+                // One that is too large is refused, and takes nothing.
+                let window = zstd_window(input).filter(|window| *window <= 1 << WINDOW_LOG_MAX);
+                window.map_or(known, |window| known.max(window + ZSTD_BYTES))
+            }
+            Kind::Gzip(_) | Kind::Zstd { .. } => known,
         }
     }
 
@@ -141,6 +156,27 @@ impl Decoder {
             Kind::Zstd { .. } => Err(malformed),
         }
     }
+}
+
+/// The window that the head of a frame of zstd asks for, if the head is there (RFC 8878, 3.1.1.1).
+fn zstd_window(frame: &[u8]) -> Option<usize> {
+    let head = frame.strip_prefix(&[0x28, 0xb5, 0x2f, 0xfd])?;
+    let (&about, rest) = head.split_first()?;
+    if about & 0x20 == 0 {
+        let described = rest.first()?;
+        let base = 1_usize.checked_shl(10 + u32::from(described >> 3))?;
+        return Some(base + base / 8 * usize::from(described & 7));
+    }
+    // The whole frame at once: its window is its size, which stands behind the name of a dictionary.
+    let size = rest.get([0, 1, 2, 4][usize::from(about & 3)]..)?;
+    let number = |bytes: &[u8]| bytes.iter().rfold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let size = match about >> 6 {
+        0 => number(size.get(..1)?),
+        1 => number(size.get(..2)?) + 256,
+        2 => number(size.get(..4)?),
+        _ => number(size.get(..8)?),
+    };
+    usize::try_from(size).ok()
 }
 
 #[cfg(test)]
@@ -227,6 +263,36 @@ mod tests {
             assert!(unpacked(coding, &trailed, 5, 100).is_err(), "{coding:?}");
             assert!(unpacked(coding, b"{\"body\":1}", 5, 100).is_err(), "{coding:?}");
         }
+    }
+
+    #[test]
+    fn g40_what_a_frame_will_take_is_known_before_it_is_taken() {
+        let plain: Vec<u8> = (0..3_u32 << 20).flat_map(|n| (n % 977).to_le_bytes()).collect();
+        for (window, pledged) in [(17, false), (20, false), (23, false), (20, true), (23, true)] {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(window).unwrap();
+            if pledged {
+                encoder.set_pledged_src_size(Some(plain.len() as u64)).unwrap();
+            }
+            encoder.write_all(&plain).unwrap();
+            let frame = encoder.finish().unwrap();
+            let mut decoder = Decoder::new(Coding::Zstd).unwrap();
+            let told = decoder.memory_for(&frame);
+            decoder.step(&mut Bytes::from(frame), 1000).unwrap();
+            let taken = decoder.memory();
+            assert!(
+                taken <= told && told <= taken + (1 << 20),
+                "{window} {pledged}: {told} {taken}"
+            );
+            assert_eq!(decoder.memory_for(b"rest of the frame"), taken);
+        }
+        let small = zstd::bulk::compress(b"a few bytes", 3).unwrap();
+        let decoder = Decoder::new(Coding::Zstd).unwrap();
+        assert!(decoder.memory_for(&small) < 1 << 20);
+        for cut in 0..small.len() {
+            assert!(decoder.memory_for(&small[..cut]) < 1 << 20, "{cut}");
+        }
+        assert_eq!(decoder.memory_for(&[0x28, 0xb5, 0x2f, 0xfd, 0, 0xff]), decoder.memory());
     }
 
     #[test]
